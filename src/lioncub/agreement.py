@@ -1,0 +1,106 @@
+"""Agreement before the first exchange: workers that would not fit together learn it from a message that always fits."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from lioncub import guard, kernels
+from lioncub.buckets import Slot
+from lioncub.comm import Comm
+from lioncub.errors import AgreementError, ReplicasDifferError
+from lioncub.guard import name_ranks, odd_ones_out
+
+_HELLO = struct.Struct("<32sII")  # SHA-256 of the description, its length, CRC-32 of the parameters
+_TAG_HELLO, _TAG_TEXT = 1, 2
+FIRST_FREE_TAG = 8
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All that must be the same on every worker, in words: one line a fact."""
+
+    lines: tuple[str, ...]
+
+    @classmethod
+    def of(cls, slots: Sequence[Slot], settings: Sequence[str]) -> Plan:
+        groups = list({id(slot.group): slot.group for slot in slots}.values())
+        position = {id(group): number for number, group in enumerate(groups)}
+        lines = [f"wire version {guard.WIRE_VERSION}", *settings, f"{len(slots)} parameters"]
+        for number, group in enumerate(groups):
+            facts = ", ".join(f"{key}={group[key]!r}" for key in ("betas", "weight_decay", "maximize", "codec"))
+            lines.append(f"group {number}: lr={float(group['lr'])!r}, {facts}")
+        for slot in slots:
+            shape, dtype = tuple(slot.param.shape), slot.param.dtype
+            lines.append(f"parameter {slot.name}: shape {shape}, {dtype}, group {position[id(slot.group)]}")
+        return cls(tuple(lines))
+
+    @property
+    def text(self) -> bytes:
+        return "\n".join(self.lines).encode()
+
+    @property
+    def number(self) -> int:
+        """Short enough for every header."""
+        return zlib.crc32(self.text)
+
+
+def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> None:
+    """Compare plans and parameters with all workers; raise on every one of them if any differs."""
+    crc = 0
+    for param in params:
+        crc = kernels.fingerprint(param.detach().reshape(-1), crc)
+    hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc)
+    answers = [_HELLO.unpack(raw) for raw in _gather(comm, hello, _TAG_HELLO)]
+    if odd_ones_out([digest for digest, _, _ in answers]):
+        longest = max(length for _, length, _ in answers)
+        texts = _gather(comm, plan.text.ljust(longest), _TAG_TEXT)
+        raise AgreementError(_difference(comm, [text.decode().rstrip(" ").split("\n") for text in texts]))
+    odd = odd_ones_out([crc for _, _, crc in answers])
+    if odd:
+        ranks = [comm.global_rank(index) for index in odd]
+        raise ReplicasDifferError(
+            f"the parameters of {name_ranks(ranks)} differ from the others' before the first step. Start every worker "
+            "from the same weights: lioncub.broadcast_parameters(model) before the optimizer is made, or the same seed",
+            ranks,
+        )
+
+
+def broadcast_parameters(module: nn.Module, process_group: object = None) -> None:
+    """Copy parameters and buffers from the group's first worker to all others, as DistributedDataParallel does."""
+    tensors = [*module.parameters(), *module.buffers()]
+    comm = Comm.of(process_group, tensors[0].device if tensors else torch.device("cpu"))
+    if comm.size == 1:
+        return
+    for tensor in tensors:
+        message = tensor.detach().to(comm.device).contiguous()
+        torch.distributed.broadcast(message, group=comm.group, group_src=0)
+        tensor.detach().copy_(message)
+
+
+def _gather(comm: Comm, data: bytes, tag: int) -> list[bytes]:
+    row = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
+    inbox, pending = comm.all_gather(row, tag)
+    pending.wait()
+    return [answer.cpu().numpy().tobytes() for answer in inbox]
+
+
+def _difference(comm: Comm, plans: Sequence[Sequence[str]]) -> str:
+    """The first line that is not the same everywhere, and who has what."""
+    for number in range(max(map(len, plans))):
+        lines = [plan[number] if number < len(plan) else "nothing more" for plan in plans]
+        odd = odd_ones_out(lines)
+        if odd:
+            others = next(line for index, line in enumerate(lines) if index not in odd)
+            ranks = name_ranks([comm.global_rank(index) for index in odd])
+            return (
+                f"workers do not agree: {ranks} has “{lines[odd[0]]}” where the others have “{others}”. Give every "
+                "worker the same model, optimizer settings and lioncub version"
+            )
+    raise AssertionError("digests differ, so some line does")

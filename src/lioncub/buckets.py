@@ -1,0 +1,193 @@
+"""Parameters grouped into buckets: what is encoded and exchanged together."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lioncub import kernels, rule
+from lioncub.codecs import Codec
+from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
+from lioncub.comm import Comm
+from lioncub.guard import FINGERPRINT_STEPS, Flags, Header
+from lioncub.layout import Layout
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A parameter, its group's settings, and its momentum."""
+
+    param: Tensor
+    group: dict[str, Any]
+    state: dict[str, Any]
+    name: str
+
+    @property
+    def momentum(self) -> Tensor:
+        momentum: Tensor = self.state["exp_avg"]
+        return momentum
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient to descend, or None."""
+        g = self.param.grad
+        return -g if g is not None and self.group["maximize"] else g
+
+    @property
+    def hyper(self) -> tuple[object, ...]:
+        group = self.group
+        return float(group["lr"]), *group["betas"], group["weight_decay"], group["maximize"]
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What a gradient was when it was sent."""
+
+    slot: Slot
+    grad: Tensor | None
+    version: int
+    content: Tensor | None
+
+    @classmethod
+    def of(cls, slot: Slot) -> Witness:
+        grad = slot.param.grad
+        if grad is None or grad.layout != torch.strided:
+            return cls(slot, grad, 0, None)
+        return cls(slot, grad, grad._version, kernels.content_hash(grad))
+
+    def still_true(self) -> bool:
+        """Version counters see torch's in-place operations; the content sees writes through ``.data`` as well."""
+        grad = self.slot.param.grad
+        if grad is not self.grad or self.content is None or grad is None:
+            return grad is self.grad
+        return grad._version == self.version and bool(kernels.content_hash(grad) == self.content)
+
+
+@dataclass(frozen=True, eq=False)
+class Bucket:
+    """Tensors that share a codec, a device and a precision, and travel together."""
+
+    index: int
+    slots: tuple[Slot, ...]
+    layout: Layout
+    codec: Codec
+    collective: Collective
+
+    @property
+    def title(self) -> str:
+        """The bucket's parameters in a few words, for errors."""
+        first, last = self.slots[0].name, self.slots[-1].name
+        return first if len(self.slots) == 1 else f"{first} … {last} ({len(self.slots)} tensors)"
+
+    @property
+    def device(self) -> torch.device:
+        return self.slots[0].param.device
+
+    def parts(self) -> Iterable[tuple[Slot, slice]]:
+        """Every slot with its place in the bucket."""
+        for slot, start, length in zip(self.slots, self.layout.starts, self.layout.lengths, strict=True):
+            yield slot, slice(start, start + length)
+
+    def traffic(self, comm: Comm) -> Traffic:
+        num_voters = self.collective.num_voters(comm.size)
+        return self.collective.traffic(Wire.of(self.codec, self.layout, num_voters), comm)
+
+    def parcel(self, comm: Comm, step: int, plan: int, tag: int) -> Parcel:
+        """Read gradients and momenta, write neither."""
+        dtype = rule.compute_dtype(self.slots[0].param)
+        u = torch.zeros(self.layout.padded_numel, dtype=dtype, device=self.device)
+        present, flags = [], Flags.NONE
+        for slot, part in self.parts():
+            g = slot.gradient
+            present.append(g is not None)
+            if g is None:
+                continue
+            if g.layout != torch.strided:
+                flags |= Flags.SPARSE
+                continue
+            rule.update_vector(slot.momentum, g, slot.group["betas"][0], out=u[part].view(slot.param.shape))
+        if not kernels.all_finite(u):
+            flags |= Flags.NOT_FINITE
+        if flags:
+            u.zero_()
+        hyper = zlib.crc32(repr([slot.hyper for slot in self.slots]).encode())
+        header = Header(comm.rank, self.index, step, plan, hyper, self.fingerprint(step), tuple(present), flags)
+        return Parcel(self.codec, self.layout, header, u, tag)
+
+    def fingerprint(self, step: int) -> int:
+        """CRC-32 of this step's 1/64 of the bucket's parameters."""
+        turn = step % FINGERPRINT_STEPS
+        start = self.layout.numel * turn // FINGERPRINT_STEPS
+        stop = self.layout.numel * (turn + 1) // FINGERPRINT_STEPS
+        crc = 0
+        for slot, part in self.parts():
+            first, last = max(part.start, start) - part.start, min(part.stop, stop) - part.start
+            if first < last:
+                crc = kernels.fingerprint(slot.param.detach().reshape(-1)[first:last], crc)
+        return crc
+
+    def apply_(self, outcome: Outcome, header: Header) -> tuple[int, int]:
+        """Move the parameters, advance the momenta; returns on how many elements this worker agreed, and voted."""
+        direction = outcome.codec.decode(outcome.combined, outcome.ballot).to(self.device)
+        voted = {span.start: bool(span.voters) for span in outcome.ballot.spans}
+        has_voters = [voted[max(start for start in voted if start <= part.start)] for _, part in self.parts()]
+        for tensor, (slot, part) in enumerate(self.parts()):
+            if not has_voters[tensor]:
+                continue  # nobody has a gradient: torch's optimizers leave such a parameter alone, decay included
+            lr, weight_decay = float(slot.group["lr"]), slot.group["weight_decay"]
+            rule.apply_(slot.param, direction[part].view(slot.param.shape), lr, weight_decay)
+            g = slot.gradient
+            if g is not None and header.votes_on(tensor):
+                rule.advance_(slot.momentum, g, slot.group["betas"][1])
+        return self._agreement(outcome, direction)
+
+    def _agreement(self, outcome: Outcome, direction: Tensor) -> tuple[int, int]:
+        spans = [span for span in outcome.ballot.spans if outcome.voter in span.voters]
+        if not spans:
+            return 0, 0
+        matches = outcome.codec.votes(outcome.payload).to(self.device) == torch.sign(direction)
+        cuts = [slice(span.start, min(span.stop, self.layout.numel)) for span in spans]
+        agreed = sum(int(torch.count_nonzero(matches[cut])) for cut in cuts)
+        return agreed, sum(cut.stop - cut.start for cut in cuts)
+
+
+@dataclass
+class _Open:
+    slots: list[Slot] = field(default_factory=list)
+    numel: int = 0
+
+
+def plan_buckets(
+    slots: Sequence[Slot],
+    comm: Comm,
+    collective: Collective,
+    bucket_numel: int | None,
+) -> list[Bucket]:
+    """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements."""
+    total = sum(slot.param.numel() for slot in slots)
+    limit = bucket_numel or min(max(total // 8, 1 << 20), 1 << 24)
+    buckets: list[Bucket] = []
+    filling: dict[object, _Open] = {}
+
+    def close(key: object) -> None:
+        lot = filling.pop(key).slots
+        codec = lot[0].group["codec"]
+        layout = Layout(tuple(slot.param.numel() for slot in lot), comm.size)
+        used = collective.codec_for(codec, comm.size)
+        buckets.append(Bucket(len(buckets), tuple(lot), layout, used, collective.resolve(used, layout, comm)))
+
+    for slot in reversed([slot for slot in slots if slot.param.numel()]):
+        key = (slot.group["codec"], slot.param.device, rule.compute_dtype(slot.param))
+        bucket = filling.setdefault(key, _Open())
+        bucket.slots.append(slot)
+        bucket.numel += slot.param.numel()
+        if bucket.numel >= limit:
+            close(key)
+    for unfilled in list(filling):
+        close(unfilled)
+    return buckets

@@ -1,0 +1,8 @@
+"""What is sent, how payloads are combined, how many bits."""
+
+from lioncub.codecs.base import Codec
+from lioncub.codecs.dense import Dense
+from lioncub.codecs.levels import Levels
+from lioncub.codecs.vote import Mean, Vote
+
+__all__ = ["Codec", "Dense", "Levels", "Mean", "Vote"]

@@ -1,0 +1,169 @@
+"""Lion Cub's p-bit quantisation of the update vector, on three grids."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lioncub.codecs.ballots import SignMagnitude
+from lioncub.codecs.base import Codec
+from lioncub.errors import ConfigError
+from lioncub.kernels import abs_sum
+from lioncub.layout import BLOCK, Ballot, Layout
+
+LOG2_BASE = {2: 3, 3: 2, 4: 1, 5: 1}
+"""Bits to log2 of the base of the logarithmic grid: 8, 4, 2, 2."""
+
+Scale = Literal["l1", "linf"]
+Grid = Literal["midrise", "log", "midtread"]
+
+
+def relative_magnitudes(u: Tensor, layout: Layout, scale: Scale) -> Tensor:
+    """|u| over the worker's own scale, mean|u| or max|u|, tensor by tensor; 0 where u is 0."""
+    r = torch.zeros_like(u)
+    for start, length in zip(layout.starts, layout.lengths, strict=True):
+        piece = u[start : start + length]
+        unit = piece.abs().amax() if scale == "linf" else (abs_sum(piece) / length).to(u.dtype)
+        torch.div(piece.abs(), unit, out=r[start : start + length])
+    return r.masked_fill_(u == 0, 0.0)
+
+
+def round_levels(u: Tensor, layout: Layout, scale: Scale, max_level: int) -> Tensor:
+    """The paper's grid, |q| = min(round(|u|/mean|u| · s/2), s): saturates at 2·mean|u|, or at max|u|."""
+    factor = max_level * (0.5 if scale == "l1" else 1.0)
+    return relative_magnitudes(u, layout, scale).mul_(factor).round_().clamp_(max=max_level)
+
+
+@dataclass(frozen=True)
+class Levels(SignMagnitude):
+    """p bits of the update vector, scaled per tensor by the worker's own mean|u| (L1) or max|u| (L∞).
+
+    midrise:   q = sign(u)·(2·min(⌊|u|/mean|u| · L/2⌋, L-1) + 1), L = 2^(p-1)             p bits up, 1 down
+    log:       q = sign(u)·b^e, e = clip(⌊log_b(|u|/mean|u|)⌋ + 1, 0, L-1), p = 2..5      p bits up, 1 down
+    midtread:  q = clip(round(u/mean|u| · s/2), -s, s), s = 2^(p-1)-1: the paper's        p bits up, 2 down
+    """
+
+    bits: int
+    scale: Scale = "l1"
+    grid: Grid = "midrise"
+
+    def __post_init__(self) -> None:
+        if self.scale not in ("l1", "linf"):
+            raise ConfigError(f'Levels(scale={self.scale!r}): choose "l1" or "linf"')
+        if self.grid not in ("midrise", "log", "midtread"):
+            raise ConfigError(f'Levels(grid={self.grid!r}): choose "midrise", "log" or "midtread"')
+        most = 5 if self.grid == "log" else 8
+        if not isinstance(self.bits, int) or not 2 <= self.bits <= most:
+            raise ConfigError(
+                f"Levels(bits={self.bits!r}, grid={self.grid!r}): bits must be 2 to {most} (one bit is Vote())"
+            )
+
+    @property
+    def num_levels(self) -> int:
+        return 1 << (self.bits - 1)
+
+    @cached_property
+    def magnitudes(self) -> tuple[int, ...]:
+        if self.grid == "midtread":
+            return tuple(range(self.num_levels))
+        if self.grid == "midrise":
+            return tuple(2 * k + 1 for k in range(self.num_levels))
+        return tuple(2 ** (LOG2_BASE[self.bits] * e) for e in range(self.num_levels))
+
+    @property
+    def casting(self) -> bool:
+        return not self.ternary
+
+    @property
+    def ternary(self) -> bool:
+        return self.grid == "midtread"
+
+    def check(self, num_voters: int) -> None:
+        most = (2**31 - 1) // self.magnitudes[-1]
+        if num_voters > most:
+            raise ConfigError(
+                f"{self} sums up to {self.magnitudes[-1]} for each of {num_voters} voters, which does not fit the "
+                f"32-bit sum: at most {most} voters; use fewer bits"
+            )
+
+    def summand(self, num_voters: int) -> Codec | None:
+        return LevelSums(self.bits, self.scale, num_voters) if self.grid == "midtread" else None
+
+    def indices(self, u: Tensor, layout: Layout) -> Tensor:
+        L = self.num_levels
+        if self.grid == "midtread":
+            return round_levels(u, layout, self.scale, L - 1).to(torch.uint8)
+        r = relative_magnitudes(u, layout, self.scale)
+        if self.grid == "midrise":
+            factor = L * (0.5 if self.scale == "l1" else 1.0)
+            return r.mul_(factor).floor_().clamp_(max=L - 1).to(torch.uint8)
+        # ⌊log2 r⌋ is the exponent itself, so no logarithm can round across a level. frexp: r = mantissa · 2^exponent,
+        # mantissa in [1/2, 1). L∞ shifts the grid so that the largest magnitude has the top level.
+        exponent = torch.frexp(r).exponent - 1
+        shift = 1 if self.scale == "l1" else L - 1
+        e = torch.div(exponent, LOG2_BASE[self.bits], rounding_mode="floor") + shift
+        return torch.where(r == 0, 0, e.clamp_(0, L - 1)).masked_fill_(torch.isinf(r), L - 1).to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class LevelSums(Codec):
+    """The paper's p-bit allreduce: levels that add up inside p bits, ⌊8/p⌋ to a byte.
+
+    Mid-tread with s = ⌊(2^(p-1)-1)/n⌋, sent as q + s: the sum of n of them is at most 2ns ≤ 2^p - 2, so no carry
+    crosses into the neighbour. A worker that abstains has u = 0 and adds the neutral s.
+    """
+
+    bits: int
+    scale: Scale
+    num_voters: int
+    sum_dtype = torch.uint8
+
+    def __post_init__(self) -> None:
+        if self.max_level < 1:
+            room = (1 << (self.bits - 1)) - 1
+            raise ConfigError(
+                f'collective "sum" with {self.bits} bits: {self.num_voters} workers share levels up to {room}, which '
+                f"leaves each worker none: at most {room} workers; use more bits, or the two-phase collective"
+            )
+
+    @property
+    def max_level(self) -> int:
+        return ((1 << (self.bits - 1)) - 1) // self.num_voters
+
+    @property
+    def per_byte(self) -> int:
+        return 8 // self.bits
+
+    @property
+    def up_block_bytes(self) -> int:
+        return BLOCK // self.per_byte
+
+    def down_block_bytes(self, num_voters: int) -> int:
+        return self.up_block_bytes
+
+    def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
+        level = round_levels(u, layout, self.scale, self.max_level)
+        offset = level.mul_(torch.sign(u)).add_(self.max_level).to(torch.uint8).view(-1, self.per_byte)
+        packed = torch.zeros(len(offset), dtype=torch.uint8, device=u.device)
+        for k in range(self.per_byte):
+            packed |= offset[:, k] << (k * self.bits)
+        return packed.view(layout.blocks, -1)
+
+    def combine(self, payloads: Tensor, ballot: Ballot) -> Tensor:
+        return payloads.sum(0, dtype=torch.uint8)
+
+    def _fields(self, packed: Tensor) -> Tensor:
+        mask = 2**self.bits - 1
+        fields = [(packed.reshape(-1) >> (k * self.bits)) & mask for k in range(self.per_byte)]
+        return torch.stack(fields, dim=1).view(-1).to(torch.int32)
+
+    def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
+        total = self._fields(combined) - self.num_voters * self.max_level
+        return torch.sign(total).to(torch.float32)
+
+    def votes(self, payload: Tensor) -> Tensor:
+        return torch.sign(self._fields(payload) - self.max_level)

@@ -1,0 +1,87 @@
+"""Distributed Lion's two codecs: majority vote and averaging of signs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from lioncub.codecs.ballots import SignMagnitude
+from lioncub.codecs.base import Codec, from_planes, planes
+from lioncub.errors import ConfigError
+from lioncub.kernels import sign_bits
+from lioncub.layout import BLOCK, Ballot, Layout
+
+
+@dataclass(frozen=True)
+class Vote(SignMagnitude):
+    """Majority vote, Δ = sign(Σ sign(u_i)): 1 bit up, 1 bit down.
+
+    ``ties="cast"``: with an even number of votes a different worker each step votes twice.
+    ``ties="zero"``: a tie moves nothing, as sign(0) = 0 in the paper; a second bit on the way back.
+    ``zeros="alternate"``: u = 0 is sent as ±1, alternating with step and coordinate.
+    ``zeros="abstain"``: u = 0 is sent as an abstention, and what nobody votes on does not move; a second bit each way.
+    """
+
+    ties: Literal["cast", "zero"] = "cast"
+    zeros: Literal["alternate", "abstain"] = "alternate"
+
+    def __post_init__(self) -> None:
+        if self.ties not in ("cast", "zero"):
+            raise ConfigError(f'Vote(ties={self.ties!r}): choose "cast" or "zero"')
+        if self.zeros not in ("alternate", "abstain"):
+            raise ConfigError(f'Vote(zeros={self.zeros!r}): choose "alternate" or "abstain"')
+
+    @property
+    def magnitudes(self) -> tuple[int, ...]:
+        return (0, 1) if self.zeros == "abstain" else (1,)
+
+    @property
+    def casting(self) -> bool:
+        return self.ties == "cast"
+
+    @property
+    def ternary(self) -> bool:
+        return self.ties == "zero" or self.zeros == "abstain"
+
+    def indices(self, u: Tensor, layout: Layout) -> Tensor:
+        return (u != 0).to(torch.uint8)
+
+
+@dataclass(frozen=True)
+class Mean(Codec):
+    """Averaging, Δ = (1/V) Σ sign(u_i): 1 bit up, the number of + votes down in ⌈log2(n+1)⌉ bits."""
+
+    @property
+    def up_block_bytes(self) -> int:
+        return BLOCK // 8
+
+    def down_block_bytes(self, num_voters: int) -> int:
+        return BLOCK // 8 * num_voters.bit_length()
+
+    def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
+        return from_planes([sign_bits(u, layout.starts, step)])
+
+    def combine(self, payloads: Tensor, ballot: Ballot) -> Tensor:
+        count = torch.zeros(payloads.shape[1] * BLOCK, dtype=torch.int32, device=payloads.device)
+        for worker, payload in enumerate(payloads):
+            (bits,) = planes(payload)
+            for span in ballot.spans:
+                if worker in span.voters:
+                    count[span.start : span.stop] += bits[span.start : span.stop]
+        return from_planes([((count >> k) & 1).to(torch.uint8) for k in range(len(payloads).bit_length())])
+
+    def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
+        count = torch.zeros(combined.shape[0] * BLOCK, dtype=torch.float32, device=combined.device)
+        for k, plane in enumerate(planes(combined)):
+            count += plane.to(torch.float32) * 2**k
+        for span in ballot.spans:
+            num_voters = max(len(span.voters), 1)
+            count[span.start : span.stop].mul_(2).sub_(num_voters).div_(num_voters)
+        return count
+
+    def votes(self, payload: Tensor) -> Tensor:
+        (bits,) = planes(payload)
+        return bits.to(torch.int8).mul_(2).sub_(1)

@@ -1,0 +1,29 @@
+"""How payloads travel, in how many bytes and messages."""
+
+from __future__ import annotations
+
+from lioncub.collectives.auto import Auto
+from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire
+from lioncub.collectives.gather import GatherAll
+from lioncub.collectives.hierarchical import Hierarchical
+from lioncub.collectives.names import BY_NAME, collective_from
+from lioncub.collectives.server import Server
+from lioncub.collectives.summing import SumAllReduce
+from lioncub.collectives.two_phase import TwoPhase
+
+__all__ = [
+    "BY_NAME",
+    "Auto",
+    "Collective",
+    "Exchange",
+    "GatherAll",
+    "Hierarchical",
+    "Outcome",
+    "Parcel",
+    "Server",
+    "SumAllReduce",
+    "Traffic",
+    "TwoPhase",
+    "Wire",
+    "collective_from",
+]

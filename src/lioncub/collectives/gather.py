@@ -1,0 +1,39 @@
+"""Everything to everybody: one phase, for few workers, small buckets, and settings where no owner is trusted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lioncub.collectives.base import (
+    Collective,
+    Exchange,
+    Outcome,
+    Parcel,
+    Traffic,
+    Wire,
+    ballot_part,
+    unpack_headers,
+)
+from lioncub.comm import Comm
+
+
+@dataclass(frozen=True)
+class GatherAll(Collective):
+    """Everybody sends everything to everybody and combines alone: one phase, no owner to trust, (n-1)·p bits."""
+
+    def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
+        row = torch.cat([parcel.header.pack().to(payload.device), payload.reshape(-1)]).to(comm.device)
+        inbox, pending = comm.all_gather(row, parcel.tag)
+        yield pending
+
+        headers = unpack_headers(inbox[:, : parcel.header_bytes])
+        ballot = ballot_part(parcel, headers, first_block, len(payload))
+        votes = inbox[:, parcel.header_bytes :].view(comm.size, len(payload), -1)
+        return Outcome(parcel.codec, parcel.codec.combine(votes, ballot), ballot, payload, comm.index, headers)
+
+    def traffic(self, wire: Wire, comm: Comm) -> Traffic:
+        message = wire.header_bytes + wire.blocks * wire.up_block_bytes
+        return Traffic.with_each(comm.size - 1, message, message)

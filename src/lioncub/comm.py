@@ -1,0 +1,197 @@
+"""Workers that can reach one another, and the two ways bytes travel between them.
+
+Launching and waiting are apart: every call returns what will be received and a :class:`Pending`. Nothing may be read
+before ``Pending.wait()`` has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
+from lioncub.guard import name_ranks
+
+TransportName = Literal["auto", "point-to-point", "collectives"]
+
+
+class Pending:
+    """Operations in flight, each with the workers it depends on."""
+
+    def __init__(self, works: Sequence[tuple[tuple[int, ...], Any]] = (), timeout: timedelta | None = None) -> None:
+        self._works = works
+        self._timeout = timeout
+
+    def wait(self) -> None:
+        """Block until everything has arrived; raise a :class:`PeerError` that names who failed."""
+        for position, (ranks, work) in enumerate(self._works):
+            try:
+                work.wait() if self._timeout is None else work.wait(self._timeout)
+            except RuntimeError as problem:
+                raise peer_error([(ranks, problem), *self._also_lost(position + 1)]) from problem
+
+    def _also_lost(self, start: int) -> list[tuple[tuple[int, ...], RuntimeError]]:
+        """Connections after ``start`` that are closed as well. Whoever is merely slow is not accused."""
+        lost = []
+        for ranks, work in self._works[start:]:
+            try:
+                work.wait(timedelta(milliseconds=20))
+            except RuntimeError as problem:
+                if not is_timeout(problem):
+                    lost.append((ranks, problem))
+        return lost
+
+
+def is_timeout(problem: RuntimeError) -> bool:
+    return "timed out" in str(problem).lower() or "timeout" in str(problem).lower()
+
+
+def peer_error(problems: Sequence[tuple[tuple[int, ...], RuntimeError]]) -> PeerError:
+    """The typed form of what the backend said about some workers."""
+    ranks, cause = sorted({rank for group, _ in problems for rank in group}), problems[0][1]
+    who = name_ranks(ranks) if len(problems[0][0]) == 1 else f"one of {name_ranks(ranks)}"
+    remedy = "The process group is unusable now: end this process and restart the job from its last checkpoint"
+    detail = str(cause).strip().splitlines()[0]
+    if is_timeout(cause):
+        return PeerTimeoutError(f"{who} did not answer within the time-out. {remedy}. ({detail})", ranks)
+    return PeerLostError(f"lost the connection to {who}: it crashed or was stopped. {remedy}. ({detail})", ranks)
+
+
+@dataclass(frozen=True)
+class Comm:
+    """Some workers of a process group, in rank order, seen from one of them. ``group`` is None in a world of one."""
+
+    group: dist.ProcessGroup | None
+    members: tuple[int, ...]
+    """Ranks inside ``group``."""
+    index: int
+    """This worker's place in ``members``."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where messages live: the CPU for gloo and MPI, the accelerator for NCCL and its kin."""
+    native: bool = True
+    """Whether ``members`` is the whole group, so that the backend's collectives can be used."""
+
+    @classmethod
+    def of(cls, process_group: Any, device: torch.device) -> Comm:
+        """From a ProcessGroup, a one-dimensional DeviceMesh, or None: the default group, or a world of one."""
+        group = process_group.get_group() if hasattr(process_group, "get_group") else process_group
+        if group is None:
+            if not (dist.is_available() and dist.is_initialized()):
+                return cls(None, (0,), 0)
+            group = dist.group.WORLD
+        if not isinstance(group, dist.ProcessGroup):
+            raise ConfigError(
+                f"process_group={process_group!r}: this worker is not in the group, or it is not a ProcessGroup "
+                "or a DeviceMesh dimension"
+            )
+        on_cpu = any(name in str(dist.get_backend(group)) for name in ("gloo", "mpi"))
+        members = tuple(range(dist.get_world_size(group)))
+        return cls(group, members, dist.get_rank(group), torch.device("cpu") if on_cpu else device)
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def backend(self) -> str:
+        return str(dist.get_backend(self.group)) if self.group is not None else "none"
+
+    @property
+    def timeout(self) -> timedelta:
+        """The process group's time-out, after which a wait fails."""
+        if self.group is None:
+            return timedelta(0)
+        timeout: timedelta = self.group._get_backend(self.device).options._timeout
+        return timeout
+
+    @property
+    def rank(self) -> int:
+        """The global rank: what errors call this worker."""
+        return self.global_rank(self.index)
+
+    def global_rank(self, index: int) -> int:
+        return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
+
+    def subset(self, indices: Sequence[int]) -> Comm:
+        """Some of these workers, this one among them. Point-to-point needs no new process group."""
+        members = tuple(self.members[i] for i in indices)
+        return replace(self, members=members, index=members.index(self.members[self.index]), native=False)
+
+    def prefers_point_to_point(self) -> bool:
+        """gloo moves receive-first point-to-point at the wire's limit; accelerators' backends like collectives."""
+        return self.device.type == "cpu" or not self.native
+
+    # ---- point-to-point: every receive is posted before any send, so that no bulk send waits for the other's -------
+
+    def swap(
+        self,
+        outgoing: Mapping[int, Tensor],
+        incoming: Mapping[int, Tensor],
+        tag: int,
+        patience: timedelta = timedelta(0),
+    ) -> Pending:
+        """Send and receive byte tensors, by index of the peer, waiting ``patience`` longer than the time-out."""
+        kinds: list[tuple[Any, Mapping[int, Tensor]]] = [(dist.irecv, incoming), (dist.isend, outgoing)]
+        posts = [(operation, peer, m) for operation, messages in kinds for peer, m in messages.items() if m.numel()]
+        timeout = self.timeout + patience if patience else None
+        if self.device.type == "cpu":
+            return Pending([self._post(*post, tag) for post in posts], timeout)
+        return self._post_batch(posts, tag)
+
+    def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
+        whom = "group_src" if operation is dist.irecv else "group_dst"
+        ranks = (self.global_rank(peer),)
+        try:
+            return ranks, operation(message, group=self.group, tag=tag, **{whom: self.members[peer]})
+        except RuntimeError as problem:  # a peer known to be gone is refused when posting already
+            raise peer_error([(ranks, problem)]) from problem
+
+    def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
+        """NCCL needs all sends and receives of a pattern launched together."""
+        batch = [
+            dist.P2POp(operation, message, group=self.group, tag=tag, group_peer=self.members[peer])
+            for operation, peer, message in posts
+        ]
+        ranks = tuple(sorted({self.global_rank(peer) for _, peer, _ in posts}))
+        return Pending([(ranks, work) for work in dist.batch_isend_irecv(batch)] if batch else [])
+
+    # ---- the two patterns of the exchanges, over either transport ---------------------------------------------------
+
+    def all_to_all(self, rows: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
+        """Row j of ``rows [size, bytes]`` goes to worker j; returns ``[size, bytes]``, row j from worker j."""
+        inbox = torch.empty_like(rows)
+        if collectives and self.size > 1:
+            return inbox, self._collective(lambda: dist.all_to_all_single(inbox, rows, group=self.group, async_op=True))
+        inbox[self.index] = rows[self.index]
+        return inbox, self.swap(self._peers(rows), self._peers(inbox), tag)
+
+    def all_gather(self, row: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
+        """``row [bytes]`` goes to everybody; returns ``[size, bytes]``."""
+        inbox = row.new_empty(self.size, row.numel())
+        if collectives and self.size > 1:
+            gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # renamed in torch 2.13
+            return inbox, self._collective(lambda: gather(inbox.view(-1), row, group=self.group, async_op=True))
+        inbox[self.index] = row
+        return inbox, self.swap(dict.fromkeys(self._peers(inbox), row), self._peers(inbox), tag)
+
+    def all_reduce(self, values: Tensor) -> Pending:
+        """Add ``values`` up over the workers, in place, by the backend's own allreduce."""
+        return self._collective(lambda: dist.all_reduce(values, group=self.group, async_op=True))
+
+    def _peers(self, rows: Tensor) -> dict[int, Tensor]:
+        return {peer: row for peer, row in enumerate(rows) if peer != self.index}
+
+    def _collective(self, launch: Callable[[], Any]) -> Pending:
+        others = tuple(self.global_rank(peer) for peer in range(self.size) if peer != self.index)
+        if not others:
+            return Pending([])
+        try:
+            return Pending([(others, launch())])
+        except RuntimeError as problem:
+            raise peer_error([(others, problem)]) from problem

@@ -1,0 +1,61 @@
+"""Every error lioncub raises: what happened, on which worker, what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class LionCubError(RuntimeError):
+    """The base of all of lioncub's errors."""
+
+
+class ConfigError(LionCubError, ValueError):
+    """A setting that cannot work; raised at construction, before anything is sent."""
+
+
+class AgreementError(LionCubError):
+    """Workers run with different parameters, settings or library versions."""
+
+
+class ReplicasDifferError(LionCubError):
+    """The parameters of some worker are not bit-identical to the others'."""
+
+    def __init__(self, message: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+
+class QuorumError(LionCubError):
+    """Too few workers had a finite gradient; parameters and momenta are as they were."""
+
+
+class GradientError(LionCubError):
+    """A gradient that cannot be sent."""
+
+
+class SparseGradientError(GradientError):
+    """A gradient has a sparse layout."""
+
+
+class GradientChangedError(GradientError):
+    """A gradient changed after it had been sent during backward."""
+
+
+class WireError(LionCubError):
+    """A message that is damaged or belongs to another step or bucket."""
+
+
+class PeerError(LionCubError):
+    """A worker did not take part in an exchange. The process group is unusable from here on."""
+
+    def __init__(self, message: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+
+class PeerLostError(PeerError):
+    """The connection to a worker closed: it crashed, was killed, or gave up."""
+
+
+class PeerTimeoutError(PeerError):
+    """A worker did not answer within the process group's time-out."""

@@ -1,0 +1,160 @@
+"""What travels with every payload, and what workers conclude from it together.
+
+A header says who sent the message, for which step and bucket, which tensors the sender has gradients for, and carries
+short fingerprints of its plan, its hyperparameters and its parameters. Every worker sees every header, so all reach
+the same verdict, and nobody is left waiting for someone who raised.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lioncub.errors import AgreementError, QuorumError, ReplicasDifferError, SparseGradientError, WireError
+from lioncub.layout import Ballot, Layout
+
+WIRE_VERSION = 1
+FINGERPRINT_STEPS = 64
+"""Every parameter is in the fingerprint of one of this many steps."""
+
+_FIXED = struct.Struct("<HHIIQIIIII")  # version flags rank bucket step plan hyper fingerprint tensors crc
+_CRC = struct.Struct("<I")
+
+
+class Flags(IntFlag):
+    """Why a worker abstains from a whole bucket."""
+
+    NONE = 0
+    NOT_FINITE = 1
+    SPARSE = 2
+
+
+@dataclass(frozen=True)
+class Header:
+    """One worker's part of a message that is not payload."""
+
+    rank: int
+    bucket: int
+    step: int
+    plan: int
+    hyper: int
+    fingerprint: int
+    present: tuple[bool, ...]
+    flags: Flags = Flags.NONE
+    version: int = WIRE_VERSION
+
+    @staticmethod
+    def num_bytes(num_tensors: int) -> int:
+        """Fixed part and a bit for each tensor, a multiple of 8 so that payloads stay aligned."""
+        return _FIXED.size + -(-num_tensors // 64) * 8
+
+    @property
+    def abstains(self) -> bool:
+        return self.flags != Flags.NONE
+
+    def votes_on(self, tensor: int) -> bool:
+        return not self.abstains and self.present[tensor]
+
+    def pack(self) -> Tensor:
+        """The bytes, with their CRC-32 in the last fixed field."""
+        bits = np.packbits(np.array(self.present, dtype=bool), bitorder="little").tobytes()
+        bitmap = bits.ljust(self.num_bytes(len(self.present)) - _FIXED.size, b"\0")
+        words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper)
+        fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), 0)
+        crc = _CRC.pack(zlib.crc32(fixed + bitmap))
+        return torch.frombuffer(bytearray(fixed[: -_CRC.size] + crc + bitmap), dtype=torch.uint8)
+
+    @classmethod
+    def unpack(cls, raw: Tensor) -> Header:
+        """The inverse of :meth:`pack`; raises :class:`WireError` for bytes that no worker wrote."""
+        data = raw.cpu().numpy().tobytes()
+        try:
+            version, flags, rank, bucket, step, plan, hyper, fingerprint, tensors, crc = _FIXED.unpack_from(data)
+        except struct.error as problem:
+            raise WireError(f"a message header of {len(data)} bytes is too short") from problem
+        zeroed = data[: _FIXED.size - _CRC.size] + bytes(_CRC.size) + data[_FIXED.size :]
+        if zlib.crc32(zeroed) != crc or len(data) != cls.num_bytes(tensors):
+            raise WireError("a message header arrived damaged: its checksum does not match")
+        bitmap = np.frombuffer(data, dtype=np.uint8, offset=_FIXED.size)
+        present = np.unpackbits(bitmap, bitorder="little", count=tensors).astype(bool)
+        return cls(rank, bucket, step, plan, hyper, fingerprint, tuple(present.tolist()), Flags(flags), version)
+
+
+def ballot(headers: Sequence[Header], layout: Layout, step: int) -> Ballot:
+    """Who votes on which tensor of a bucket."""
+    by_tensor = [
+        tuple(voter for voter, header in enumerate(headers) if header.votes_on(tensor))
+        for tensor in range(len(layout.lengths))
+    ]
+    return Ballot.of(layout, step, by_tensor)
+
+
+def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
+    """Raise, on every worker alike, when these headers forbid the step. ``what`` names the bucket's parameters."""
+    _same(headers, "version", lambda r: AgreementError(f"the wire version differs on {name_ranks(r)}"))
+    _same(headers, "plan", lambda r: AgreementError(f"the parameters or settings of {name_ranks(r)} have changed"))
+    _same(headers, "bucket", lambda r: WireError(f"{name_ranks(r)} sent another bucket than {what}"))
+    _same(headers, "step", lambda r: AgreementError(_step_message(headers, r)))
+    _same(
+        headers,
+        "hyper",
+        lambda r: AgreementError(
+            f"lr, betas or weight_decay of {what} differ at step {headers[0].step} on {name_ranks(r)}: give every "
+            "worker the same param_groups and step schedulers alike"
+        ),
+    )
+    _same(
+        headers,
+        "fingerprint",
+        lambda r: ReplicasDifferError(
+            f"the parameters {what} are not the same on {name_ranks(r)} at step {headers[0].step}: something outside "
+            "the optimizer wrote to them, or memory is faulty. Restart from a checkpoint, or copy the parameters from "
+            "a healthy worker with lioncub.broadcast_parameters()",
+            ranks=r,
+        ),
+    )
+    sparse = [header.rank for header in headers if Flags.SPARSE in header.flags]
+    if sparse:
+        raise SparseGradientError(
+            f"{name_ranks(sparse)} has a sparse gradient in {what}: use dense gradients (nn.Embedding(sparse=False))"
+        )
+    voters = sum(not header.abstains for header in headers)
+    if voters < quorum:
+        silent = [header.rank for header in headers if header.abstains]
+        raise QuorumError(
+            f"only {voters} of {len(headers)} workers have a finite gradient for {what} at step {headers[0].step} "
+            f"(quorum {quorum}); NaN or Inf on {name_ranks(silent)}. Nothing was changed: lower the learning rate, "
+            "clip gradients, or skip this batch and go on"
+        )
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    return ("worker " if len(ranks) == 1 else "workers ") + ", ".join(map(str, ranks))
+
+
+def odd_ones_out(values: Sequence[object]) -> list[int]:
+    """Positions that differ from the most common value; from the first worker's where that is a draw."""
+    if len(set(values)) < 2:
+        return []
+    counts = Counter(values)
+    normal = max(counts, key=lambda value: (counts[value], value == values[0]))
+    return [position for position, value in enumerate(values) if value != normal]
+
+
+def _same(headers: Sequence[Header], field: str, error: Callable[[list[int]], Exception]) -> None:
+    odd = odd_ones_out([getattr(header, field) for header in headers])
+    if odd:
+        raise error([headers[position].rank for position in odd])
+
+
+def _step_message(headers: Sequence[Header], ranks: Sequence[int]) -> str:
+    steps = ", ".join(f"worker {header.rank} at step {header.step}" for header in headers)
+    return f"workers are at different steps ({steps}): {name_ranks(ranks)} skipped or repeated a step()"

@@ -1,0 +1,13 @@
+"""The passes over memory, one signature each. Bodies: :mod:`lioncub.kernels.torch_ops`, which works anywhere."""
+
+from lioncub.kernels.torch_ops import (
+    abs_sum,
+    all_finite,
+    content_hash,
+    fingerprint,
+    pack_bits,
+    sign_bits,
+    unpack_bits,
+)
+
+__all__ = ["abs_sum", "all_finite", "content_hash", "fingerprint", "pack_bits", "sign_bits", "unpack_bits"]

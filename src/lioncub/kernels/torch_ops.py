@@ -1,0 +1,77 @@
+"""The passes over memory in torch and numpy operations: any device, no compiler."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CHUNK = 1 << 15  # elements: 128 KiB of float32 stay in cache, and torch never splits one over threads
+
+
+def pack_bits(bits: Tensor) -> Tensor:
+    """8 booleans to a byte, the first in the lowest bit. ``bits`` is bool or 0/1 uint8, numel a multiple of 8."""
+    if bits.device.type == "cpu":
+        return torch.from_numpy(np.packbits(bits.contiguous().numpy(), bitorder="little"))
+    return pack_bits_anywhere(bits)
+
+
+def unpack_bits(packed: Tensor) -> Tensor:
+    """The inverse of :func:`pack_bits`: 0/1 as uint8, flat."""
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.reshape(-1).numpy(), bitorder="little"))
+    return unpack_bits_anywhere(packed)
+
+
+def pack_bits_anywhere(bits: Tensor) -> Tensor:
+    positions = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return (bits.to(torch.uint8).view(-1, 8) << positions).sum(1, dtype=torch.uint8)
+
+
+def unpack_bits_anywhere(packed: Tensor) -> Tensor:
+    positions = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed.reshape(-1, 1) >> positions) & 1).view(-1)
+
+
+def sign_bits(u: Tensor, starts: Sequence[int], step: int) -> Tensor:
+    """``u > 0`` as booleans; a zero alternates with the step and the coordinate inside its tensor.
+
+    ``starts`` are the offsets of the tensors inside ``u``.
+    """
+    bits = u > 0
+    zeros = u == 0
+    if not bool(zeros.any()):
+        return bits
+    where = zeros.nonzero().view(-1)
+    offsets = torch.tensor(list(starts), dtype=where.dtype, device=where.device)
+    coordinate = where - offsets[torch.searchsorted(offsets, where, right=True) - 1]
+    bits[where] = (coordinate + step) % 2 == 1
+    return bits
+
+
+def all_finite(u: Tensor) -> bool:
+    """Whether ``u`` holds no NaN and no Inf. The sum is 30x cheaper and can only raise a false alarm, by overflow."""
+    return bool(torch.isfinite(u.sum())) or bool(torch.isfinite(u).all())
+
+
+def abs_sum(u: Tensor) -> Tensor:
+    """Σ|u| in double precision, as a scalar tensor: chunk by chunk, so that threads cannot change the order."""
+    total = torch.zeros((), dtype=torch.float64, device=u.device)
+    for chunk in u.split(CHUNK):
+        total += chunk.to(torch.float64).abs_().sum()
+    return total
+
+
+def content_hash(tensor: Tensor) -> Tensor:
+    """An order-independent hash of the bits, as a scalar: equal again unless something wrote to the tensor."""
+    return torch.hash_tensor(tensor) if tensor.numel() else torch.zeros((), dtype=torch.uint64)
+
+
+def fingerprint(tensor: Tensor, crc: int = 0) -> int:
+    """CRC-32 of a flat tensor's bytes, continued from ``crc``."""
+    data: Any = tensor.detach().contiguous().cpu().view(torch.uint8).numpy()
+    return zlib.crc32(data, crc)

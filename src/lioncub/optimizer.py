@@ -1,0 +1,445 @@
+"""The optimizer: who calls whom, when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.optim import Optimizer
+
+from lioncub import guard, rule
+from lioncub.agreement import FIRST_FREE_TAG, Plan, agree
+from lioncub.buckets import Bucket, Slot, Witness, plan_buckets
+from lioncub.codecs import Codec, Levels, Vote
+from lioncub.collectives import Collective, Outcome, Traffic, collective_from
+from lioncub.collectives.base import TAGS_PER_EXCHANGE
+from lioncub.comm import Comm
+from lioncub.errors import ConfigError, GradientChangedError, LionCubError, PeerError
+from lioncub.guard import Header
+from lioncub.momentum import MomentumSync
+from lioncub.overlap import Flight, GradientWatch, Pilot
+from lioncub.stats import Stats
+from lioncub.synchronizer import Piece, Synchronizer
+
+
+@dataclass
+class Shipment:
+    """A bucket on its way, and what this worker put into it."""
+
+    bucket: Bucket
+    header: Header
+    flight: Flight[Outcome]
+    witnesses: tuple[Witness, ...]
+
+
+@dataclass
+class Synchronization:
+    """The momentum exchanges of one step."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    averages: Flight[Outcome] | None = None
+    samples: Flight[Tensor] | None = None
+
+
+@dataclass
+class Ready:
+    """A step whose exchange is complete and checked, and which only has to be applied."""
+
+    shipments: list[Shipment]
+    synchronization: Synchronization
+    traffic: Traffic
+    seconds_waited: float
+
+
+class DistributedLion(Optimizer):
+    """Lion on many workers, each with its own data and momentum, that send signs or levels instead of gradients.
+
+    Args:
+        params: tensors, ``model.named_parameters()``, or groups, as every torch optimizer. A group may set ``lr``,
+            ``betas``, ``weight_decay``, ``maximize`` and ``codec``.
+        lr: 3 to 10 times smaller than AdamW's.
+        betas: β1 of the update vector, β2 of the momentum.
+        weight_decay: decoupled; 3 to 10 times larger than AdamW's.
+        codec: what is sent: :class:`Vote`, :class:`Mean`, :class:`Levels` or :class:`Dense`.
+        collective: how it travels: "auto", "two-phase", "gather", "server", "sum" or a collective object.
+        momentum_sync: a :class:`MomentumSync`, or None: momenta never meet.
+        process_group: a ProcessGroup or a one-dimensional DeviceMesh; None is the default group, or a world of one.
+        overlap: encode and send buckets while backward still runs.
+        quorum: raise when fewer workers than this have finite gradients; None is 1.
+        maximize: ascend.
+        bucket_numel: elements per bucket; None picks an eighth of the model, between 1 M and 16 M.
+
+    Construction compares settings and parameters with all workers and raises on each of them if any differs.
+
+    Example (under ``torchrun``)::
+
+        optimizer = DistributedLion(model.named_parameters(), lr=1e-4, weight_decay=0.1)
+        loss.backward()          # no DistributedDataParallel: gradients stay on the worker
+        optimizer.step()
+
+    References: Distributed Lion, arXiv 2404.00438; Lion Cub, arXiv 2411.16462.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        codec: Codec | None = None,
+        collective: str | Collective = "auto",
+        momentum_sync: MomentumSync | None = None,
+        process_group: Any = None,
+        overlap: bool = True,
+        quorum: int | None = None,
+        maximize: bool = False,
+        bucket_numel: int | None = None,
+    ) -> None:
+        params = [params] if isinstance(params, Tensor) else list(params)
+        if not params:
+            raise ConfigError(
+                "the optimizer got an empty parameter list: pass model.parameters() of a model that has any"
+            )
+        self._dirty = True
+        self._collective = collective_from(collective)
+        self._momentum_sync = momentum_sync
+        self._bucket_numel = bucket_numel
+        self._shipments: list[Shipment] = []
+        self._ready: Ready | None = None
+        self._broken: PeerError | None = None
+        self._watch: GradientWatch | None = None
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "codec": codec if codec is not None else Vote(),
+            "step": 0,
+        }
+        super().__init__(params, defaults)
+
+        self._process_group = process_group
+        self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device)
+        self._overlap = overlap and self._comm.size > 1
+        self._quorum = _checked_quorum(quorum, self._comm.size)
+        self._pilot = Pilot(threaded=self._overlap and self._comm.device.type == "cpu")
+        self.stats = Stats.before_the_first_step()
+        self._refresh_plan()
+
+    # ---- torch's conventions ----------------------------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            _check_group(group)
+        except ConfigError:
+            del self.param_groups[-1]
+            raise
+        for param in group["params"]:
+            if "exp_avg" not in self.state[param]:
+                self.state[param]["exp_avg"] = torch.zeros(
+                    param.shape, dtype=rule.compute_dtype(param), device=param.device
+                )
+        self._dirty = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """As torch's; codecs are written as text, so that the state loads with ``weights_only=True``."""
+        state = super().state_dict()
+        for group in state["param_groups"]:
+            group["codec"] = repr(group["codec"])
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, with two differences: momenta keep their precision (torch would cast them to the parameter's),
+        and codecs are configuration: those of this optimizer stay."""
+        codecs = [group["codec"] for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, codec in zip(self.param_groups, codecs, strict=True):
+            group["codec"] = codec
+        params = [param for group in self.param_groups for param in group["params"]]
+        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for param, number in zip(params, saved, strict=True):
+            momentum = state_dict["state"][number]["exp_avg"]
+            self.state[param]["exp_avg"] = momentum.to(
+                device=param.device, dtype=rule.compute_dtype(param), copy=True
+            ).contiguous()
+        self._abandon()
+        self._dirty = True
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """As torch's. An exchange that backward has begun is completed and forgotten."""
+        self._abandon()
+        super().zero_grad(set_to_none)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Exchange, then apply. Returns the closure's loss."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self.exchange()
+        self.apply()
+        return loss
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside accumulate gradients and send nothing."""
+        watch = self._watch
+        if watch is not None:
+            watch.paused = True
+        try:
+            yield
+        finally:
+            if watch is not None:
+                watch.paused = False
+
+    # ---- a step in its two halves -----------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def exchange(self) -> None:
+        """Send what backward has not sent yet, wait, check. Changes neither parameters nor momenta.
+
+        An outcome that was not applied is dropped.
+        """
+        self._check_usable()
+        if self._plan_changed():
+            self._abandon()
+            self._refresh_plan()
+        sent = {shipment.bucket.index for shipment in self._shipments}
+        for bucket in self._buckets:
+            if bucket.index not in sent:
+                self._ship(bucket)
+        shipments, self._shipments = self._shipments, []
+        synchronization = self._synchronize(shipments)
+        changed = [w.slot.name for s in shipments for w in s.witnesses if not w.still_true()]  # while bytes travel
+        if self._watch:
+            self._watch.reset()
+        seconds_waited = self._land()
+        if changed:
+            raise GradientChangedError(_changed_message(changed[0], self._comm.rank))
+        for shipment in shipments:
+            outcome = shipment.flight.result
+            guard.check(outcome.neighbours, quorum=0, what=shipment.bucket.title)
+            guard.check(outcome.headers, quorum=self._quorum, what=shipment.bucket.title)
+        self._ready = Ready(shipments, synchronization, self.traffic(), seconds_waited)
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        """Move the parameters and advance the momenta by what :meth:`exchange` has brought."""
+        if self._ready is None:
+            raise LionCubError("apply() without an exchange: call exchange() first, or step()")
+        ready, self._ready = self._ready, None
+        step = self._step
+        counts = [s.bucket.apply_(s.flight.result, s.header) for s in ready.shipments]
+        if self._synchronizer:
+            if ready.synchronization.averages:
+                self._synchronizer.write_back_(ready.synchronization.pieces, ready.synchronization.averages.result)
+            if ready.synchronization.samples:
+                self._synchronizer.choose_(ready.synchronization.samples.result)
+        for group in self.param_groups:
+            group["step"] = step + 1
+        self.stats = self._statistics(ready, step, counts)
+
+    def traffic(self) -> Traffic:
+        """What the coming step will send and receive: every bucket's collective and momentum synchronisation."""
+        total = Traffic()
+        for bucket in self._buckets:
+            total += bucket.traffic(self._comm)
+        if self._synchronizer:
+            total += self._synchronizer.traffic(self._step)
+        return total
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _step(self) -> int:
+        step: int = self.param_groups[0]["step"]
+        return step
+
+    def _slots(self) -> list[Slot]:
+        slots = []
+        for number, group in enumerate(self.param_groups):
+            names = group.get("param_names") or [f"{number}.{i}" for i in range(len(group["params"]))]
+            slots += [Slot(p, group, self.state[p], name) for p, name in zip(group["params"], names, strict=True)]
+        return slots
+
+    def _plan_changed(self) -> bool:
+        return self._dirty or self._trainable != [slot.param.requires_grad for slot in self._slots()]
+
+    def _refresh_plan(self) -> None:
+        """Lay out the buckets and agree on them with all workers. Frozen parameters take no room."""
+        everything = self._slots()
+        self._trainable = [slot.param.requires_grad for slot in everything]
+        slots = [slot for slot in everything if slot.param.requires_grad]
+        self._buckets = plan_buckets(slots, self._comm, self._collective, self._bucket_numel)
+        alone = self._comm.size == 1
+        policy = None if alone else self._momentum_sync
+        self._synchronizer = Synchronizer(policy, slots, self._comm) if policy else None
+        plan = Plan.of(slots, self._settings())
+        self._plan_number = plan.number
+        if not alone:
+            agree(self._comm, plan, [slot.param for slot in slots])
+        if self._watch:
+            self._watch.close()
+        self._watch = GradientWatch(self._buckets, self._ship_early, self._landed_twice) if self._overlap else None
+        self._dirty = False
+
+    def _settings(self) -> list[str]:
+        settings = [f"{self._comm.size} workers", f"step {self._step}", f"collective {self._collective}"]
+        settings += [f"quorum {self._quorum}", f"bucket_numel {self._bucket_numel}"]
+        if self._synchronizer:
+            policy, chosen = self._synchronizer.policy, [slot.name for slot in self._synchronizer.slots]
+            when = f"momentum every {policy.every}, spread {policy.spread}, budget {policy.budget}"
+            settings.append(f"{when}, {policy.dtype}: {chosen}")
+        return settings
+
+    def _check_usable(self) -> None:
+        if self._broken:
+            raise type(self._broken)(f"no exchange is possible any more: {self._broken}", self._broken.ranks)
+        unaware = self._process_group is None and self._comm.group is None
+        if unaware and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+            raise ConfigError(
+                "the process group was made after the optimizer, which therefore trains alone: call "
+                "init_process_group() first"
+            )
+
+    def _ship_early(self, bucket: Bucket) -> None:
+        """A bucket's last gradient has landed, in backward."""
+        self._check_usable()
+        if not self._plan_changed():
+            with torch.no_grad():
+                self._ship(bucket, witnesses=tuple(Witness.of(slot) for slot in bucket.slots))
+
+    def _landed_twice(self, name: str) -> None:
+        raise GradientChangedError(_changed_message(name, self._comm.rank))
+
+    def _ship(self, bucket: Bucket, witnesses: tuple[Witness, ...] = ()) -> None:
+        parcel = bucket.parcel(self._comm, self._step, self._plan_number, self._tag(bucket.index))
+        exchange = bucket.collective.exchange(self._comm, parcel)
+        flight = Flight(exchange, ordered=bucket.collective.ordered)
+        self._pilot.launch(flight)
+        self._shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
+
+    def _tag(self, exchange: int) -> int:
+        return FIRST_FREE_TAG + TAGS_PER_EXCHANGE * exchange
+
+    def _synchronize(self, shipments: list[Shipment]) -> Synchronization:
+        """Launch the momentum exchanges that are due."""
+        result = Synchronization()
+        if not self._synchronizer:
+            return result
+        tag = self._tag(len(self._buckets))
+        result.pieces = self._synchronizer.due(self._step)
+        if result.pieces:
+            voted = {
+                id(slot)
+                for shipment in shipments
+                for tensor, slot in enumerate(shipment.bucket.slots)
+                if shipment.header.votes_on(tensor)
+            }
+            collective, parcel = self._synchronizer.exchange(result.pieces, voted, self._step, tag)
+            result.averages = Flight(collective.exchange(self._comm, parcel), ordered=collective.ordered)
+            self._pilot.launch(result.averages)
+        if self._synchronizer.policy.measures_at(self._step):
+            result.samples = Flight(self._synchronizer.gather_samples(tag + TAGS_PER_EXCHANGE), ordered=False)
+            self._pilot.launch(result.samples)
+        return result
+
+    def _land(self) -> float:
+        try:
+            return self._pilot.land()
+        except PeerError as problem:
+            self._broken = problem
+            raise
+
+    def _abandon(self) -> None:
+        """Complete what is in flight and forget it."""
+        self._ready = None
+        if self._shipments:
+            self._shipments = []
+            self._land()
+        if self._watch:
+            self._watch.reset()
+
+    def _statistics(self, ready: Ready, step: int, counts: list[tuple[int, int]]) -> Stats:
+        outcomes = [shipment.flight.result for shipment in ready.shipments]
+        headers = [header for outcome in outcomes for header in (*outcome.neighbours, *outcome.headers)]
+        agreed, voted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
+        return Stats(
+            step=step,
+            num_parameters=sum(bucket.layout.numel for bucket in self._buckets),
+            bytes_sent=ready.traffic.sent_bytes,
+            bytes_received=ready.traffic.received_bytes,
+            num_messages=ready.traffic.num_messages,
+            seconds_waited=ready.seconds_waited,
+            voters=min((sum(not h.abstains for h in o.headers) for o in outcomes), default=self._comm.size),
+            abstentions=tuple(sorted({header.rank for header in headers if header.abstains})),
+            agreement=agreed / voted if voted else float("nan"),
+        )
+
+
+class LionCub(DistributedLion):
+    """The recipe of the Lion Cub paper on the same machinery.
+
+    ``bits=1`` is the 1-bit allreduce, 2 to 8 the p-bit allreduce of :class:`Levels` with ``scale`` and ``grid``.
+    Momenta are synchronised selectively: by default the most divergent tensors, for 0.25 bits per parameter and step.
+    All other arguments are :class:`DistributedLion`'s.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        bits: int = 1,
+        scale: Any = "l1",
+        grid: Any = "midrise",
+        momentum_sync: MomentumSync | None = MomentumSync(every=64, budget=0.25),  # noqa: B008  (frozen)
+        **others: Any,
+    ) -> None:
+        if "codec" in others:
+            raise ConfigError("LionCub chooses the codec by bits, scale and grid: use DistributedLion to pass one")
+        codec = Vote() if bits == 1 else Levels(bits, scale, grid)
+        super().__init__(params, lr, betas, weight_decay, codec=codec, momentum_sync=momentum_sync, **others)
+
+
+def _changed_message(name: str, rank: int) -> str:
+    return (
+        f"worker {rank}: the gradient of {name} changed after backward had sent it. Clipping, unscaling and a second "
+        "backward need overlap=False; for gradient accumulation, run all but the last backward inside no_sync()"
+    )
+
+
+def _check_group(group: dict[str, Any]) -> None:
+    """Raise :class:`ConfigError` for settings that cannot work."""
+    if not float(group["lr"]) >= 0:
+        raise ConfigError(f"lr={group['lr']}: must be 0 or more")
+    if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
+        raise ConfigError(f"betas={group['betas']}: two numbers, each at least 0 and below 1")
+    if not group["weight_decay"] >= 0:
+        raise ConfigError(f"weight_decay={group['weight_decay']}: must be 0 or more")
+    if not isinstance(group["codec"], Codec):
+        raise ConfigError(f"codec={group['codec']!r}: pass a codec object such as Vote() or Levels(4)")
+    for param in group["params"]:
+        if not param.is_floating_point() or param.layout != torch.strided:
+            raise ConfigError(
+                f"a parameter of {param.dtype}, {param.layout}: only dense, real floating point can be sent"
+            )
+
+
+def _checked_quorum(quorum: int | None, num_workers: int) -> int:
+    if quorum is None:
+        return 1
+    if not isinstance(quorum, int) or not 1 <= quorum <= num_workers:
+        raise ConfigError(f"quorum={quorum!r}: between 1 and the number of workers, {num_workers}")
+    return quorum

@@ -1,0 +1,35 @@
+"""What a step cost and how united the workers were."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Figures of one step, on this worker."""
+
+    step: int
+    """The step's number, the first is 0."""
+    num_parameters: int
+    bytes_sent: int
+    """Handed to the network by this worker, headers, padding and momentum synchronisation included."""
+    bytes_received: int
+    num_messages: int
+    seconds_waited: float
+    """How long ``exchange()`` stood still for the network: what overlap could not hide."""
+    voters: int
+    """The fewest voters of any bucket; nodes vote where the collective is hierarchical."""
+    abstentions: tuple[int, ...]
+    """The workers whose gradient was not finite somewhere. (Hierarchical: of this node, and silent nodes.)"""
+    agreement: float
+    """The share of elements, of those this worker voted on, in which the outcome has the sign it voted for."""
+
+    @classmethod
+    def before_the_first_step(cls) -> Stats:
+        return cls(-1, 0, 0, 0, 0, 0.0, 0, (), float("nan"))
+
+    @property
+    def bits_per_parameter(self) -> float:
+        """Bits sent by this worker per parameter."""
+        return 8 * self.bytes_sent / max(self.num_parameters, 1)

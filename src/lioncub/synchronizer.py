@@ -1,0 +1,116 @@
+"""Momentum synchronisation at work: what is due, its exchange, and writing the averages back."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lioncub import rule
+from lioncub.buckets import Slot
+from lioncub.collectives import Auto, Collective, Outcome, Parcel, Traffic, Wire
+from lioncub.comm import Comm, Pending
+from lioncub.guard import Header
+from lioncub.layout import Layout
+from lioncub.momentum import MomentumSync, divergence, sample
+
+BUCKET = 0xFFFFFFFF
+"""The number in the header of these exchanges."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Elements ``start`` to ``stop`` of one momentum."""
+
+    slot: Slot
+    start: int
+    stop: int
+
+    @property
+    def place(self) -> Tensor:
+        return self.slot.momentum.view(-1)[self.start : self.stop]
+
+    def advanced(self, *, with_gradient: bool) -> Tensor:
+        """What the piece will be after this step, without changing it."""
+        m, g = self.place.clone(), self.slot.gradient
+        if g is None or not with_gradient:
+            return m
+        return rule.advance_(m, g.reshape(-1)[self.start : self.stop], self.slot.group["betas"][1])
+
+
+class Synchronizer:
+    """Applies a :class:`MomentumSync` policy to some slots. ``slot.state["synchronized"]`` says who is selected."""
+
+    def __init__(self, policy: MomentumSync, slots: Sequence[Slot], comm: Comm) -> None:
+        self.policy = policy
+        self.comm = comm
+        matching = policy.matching([(slot.name, slot.param) for slot in slots])
+        self.slots = [slot for slot, matches in zip(slots, matching, strict=True) if matches and slot.param.numel()]
+        self.num_parameters = sum(slot.param.numel() for slot in slots)
+        for slot in self.slots:
+            slot.state.setdefault("synchronized", policy.budget is None)
+
+    def due(self, step: int) -> list[Piece]:
+        """The pieces to average at ``step``."""
+        selected = [slot for slot in self.slots if slot.state["synchronized"]]
+        start, stop = self.policy.window(step, sum(slot.param.numel() for slot in selected))
+        pieces, offset = [], 0
+        for slot in selected:
+            first, last = max(start - offset, 0), min(stop - offset, slot.param.numel())
+            if first < last:
+                pieces.append(Piece(slot, first, last))
+            offset += slot.param.numel()
+        return pieces
+
+    def _layout(self, pieces: Sequence[Piece]) -> Layout:
+        return Layout(tuple(piece.stop - piece.start for piece in pieces), self.comm.size)
+
+    def _collective(self, layout: Layout) -> Collective:
+        return Auto().resolve(self.policy.codec, layout, self.comm)
+
+    def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> tuple[Collective, Parcel]:
+        """The exchange of some pieces. ``voted`` holds the ids of the slots whose momentum advances this step."""
+        layout = self._layout(pieces)
+        u = torch.zeros(layout.padded_numel)
+        for piece, start in zip(pieces, layout.starts, strict=True):
+            value = piece.advanced(with_gradient=id(piece.slot) in voted)
+            u[start : start + value.numel()] = value
+        header = Header(self.comm.rank, BUCKET, step, 0, 0, 0, (True,) * len(pieces))
+        return self._collective(layout), Parcel(self.policy.codec, layout, header, u, tag)
+
+    def write_back_(self, pieces: Sequence[Piece], outcome: Outcome) -> None:
+        mean = self.policy.codec.mean(outcome.combined, outcome.ballot)
+        for piece, start in zip(pieces, self._layout(pieces).starts, strict=True):
+            piece.place.copy_(mean[start : start + piece.stop - piece.start])
+
+    def traffic(self, step: int) -> Traffic:
+        """What synchronisation moves at ``step``."""
+        traffic = Traffic()
+        if pieces := self.due(step):
+            layout = self._layout(pieces)
+            wire = Wire.of(self.policy.codec, layout, self.comm.size)
+            traffic += self._collective(layout).traffic(wire, self.comm)
+        if self.policy.measures_at(step):
+            sample_bytes = sum(sample(slot.momentum).numel() for slot in self.slots) * 4
+            traffic += Traffic.with_each(self.comm.size - 1, sample_bytes, sample_bytes)
+        return traffic
+
+    # ---- choosing tensors by measured divergence --------------------------------------------------------------------
+
+    def gather_samples(self, tag: int) -> Generator[Pending, None, Tensor]:
+        """Everybody's samples of all momenta as they are before this step, ``[workers, elements]``."""
+        row = torch.cat([sample(slot.momentum).cpu() for slot in self.slots])
+        inbox, pending = self.comm.all_gather(row.view(torch.uint8).to(self.comm.device), tag)
+        yield pending
+        return inbox.cpu().view(torch.float32)
+
+    def choose_(self, samples: Tensor) -> None:
+        """Select the tensors of the next period: the same on every worker, for all see the same samples."""
+        sizes = [sample(slot.momentum).numel() for slot in self.slots]
+        rows = [part.numpy() for part in samples.split(sizes, dim=1)]
+        numels = [slot.param.numel() for slot in self.slots]
+        chosen = self.policy.choose([divergence(part) for part in rows], numels, self.num_parameters)
+        for slot, selected in zip(self.slots, chosen, strict=True):
+            slot.state["synchronized"] = selected
