@@ -41,7 +41,7 @@ def _serve(rank: int, size: int, store: str, timeout_seconds: float, sizes: tupl
     while True:
         try:
             task = pipe.recv()
-        except (EOFError, KeyboardInterrupt):
+        except (EOFError, OSError, KeyboardInterrupt):
             return
         function, num_workers, args = task
         group = groups.get(num_workers, dist.group.WORLD)
@@ -50,7 +50,8 @@ def _serve(rank: int, size: int, store: str, timeout_seconds: float, sizes: tupl
         except BaseException as problem:
             ranks = tuple(getattr(problem, "ranks", ()))
             result = Failure(type(problem).__name__, str(problem), ranks, traceback.format_exc())
-        pipe.send(result)
+        with suppress(OSError):  # the test may have ended
+            pipe.send(result)
 
 
 class Cluster:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,10 +37,15 @@ class Slot:
         g = self.param.grad
         return -g if g is not None and self.group["maximize"] else g
 
-    @property
-    def hyper(self) -> tuple[object, ...]:
-        group = self.group
-        return float(group["lr"]), *group["betas"], group["weight_decay"], group["maximize"]
+
+@dataclass(frozen=True)
+class Stamp:
+    """What all headers of a step have in common on one worker."""
+
+    step: int
+    plan: int
+    hyper: int
+    flags: Flags = Flags.NONE
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,14 @@ class Witness:
             return cls(slot, grad, 0, None)
         return cls(slot, grad, grad._version, kernels.content_hash(grad))
 
-    def still_true(self) -> bool:
-        """Version counters see torch's in-place operations; the content sees writes through ``.data`` as well."""
+    def looks_true(self) -> bool:
+        """The same tensor, with the same version counter: torch's in-place operations all count there."""
         grad = self.slot.param.grad
-        if grad is not self.grad or self.content is None or grad is None:
-            return grad is self.grad
-        return grad._version == self.version and bool(kernels.content_hash(grad) == self.content)
+        return grad is self.grad and (self.content is None or grad is None or grad._version == self.version)
+
+    def is_true(self) -> bool:
+        """The same bits as well: writes through ``.data`` count nowhere."""
+        return self.grad is None or self.content is None or bool(kernels.content_hash(self.grad) == self.content)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,11 +103,11 @@ class Bucket:
         num_voters = self.collective.num_voters(comm.size)
         return self.collective.traffic(Wire.of(self.codec, self.layout, num_voters), comm)
 
-    def parcel(self, comm: Comm, step: int, plan: int, tag: int) -> Parcel:
+    def parcel(self, comm: Comm, stamp: Stamp, tag: int) -> Parcel:
         """Read gradients and momenta, write neither."""
         dtype = rule.compute_dtype(self.slots[0].param)
         u = torch.zeros(self.layout.padded_numel, dtype=dtype, device=self.device)
-        present, flags = [], Flags.NONE
+        present, flags = [], stamp.flags
         for slot, part in self.parts():
             g = slot.gradient
             present.append(g is not None)
@@ -115,8 +121,16 @@ class Bucket:
             flags |= Flags.NOT_FINITE
         if flags:
             u.zero_()
-        hyper = zlib.crc32(repr([slot.hyper for slot in self.slots]).encode())
-        header = Header(comm.rank, self.index, step, plan, hyper, self.fingerprint(step), tuple(present), flags)
+        header = Header(
+            rank=comm.rank,
+            bucket=self.index,
+            step=stamp.step,
+            plan=stamp.plan,
+            hyper=stamp.hyper,
+            fingerprint=self.fingerprint(stamp.step),
+            present=tuple(present),
+            flags=flags,
+        )
         return Parcel(self.codec, self.layout, header, u, tag)
 
     def fingerprint(self, step: int) -> int:

@@ -24,17 +24,17 @@ TransportName = Literal["auto", "point-to-point", "collectives"]
 class Pending:
     """Operations in flight, each with the workers it depends on."""
 
-    def __init__(self, works: Sequence[tuple[tuple[int, ...], Any]] = (), timeout: timedelta | None = None) -> None:
+    def __init__(self, works: Sequence[tuple[tuple[int, ...], Any]] = ()) -> None:
         self._works = works
-        self._timeout = timeout
 
     def wait(self) -> None:
         """Block until everything has arrived; raise a :class:`PeerError` that names who failed."""
         for position, (ranks, work) in enumerate(self._works):
             try:
-                work.wait() if self._timeout is None else work.wait(self._timeout)
+                work.wait()
             except RuntimeError as problem:
-                raise peer_error([(ranks, problem), *self._also_lost(position + 1)]) from problem
+                also = [] if is_timeout(problem) else self._also_lost(position + 1)
+                raise peer_error([(ranks, problem), *also]) from problem
 
     def _also_lost(self, start: int) -> list[tuple[tuple[int, ...], RuntimeError]]:
         """Connections after ``start`` that are closed as well. Whoever is merely slow is not accused."""
@@ -103,14 +103,6 @@ class Comm:
         return str(dist.get_backend(self.group)) if self.group is not None else "none"
 
     @property
-    def timeout(self) -> timedelta:
-        """The process group's time-out, after which a wait fails."""
-        if self.group is None:
-            return timedelta(0)
-        timeout: timedelta = self.group._get_backend(self.device).options._timeout
-        return timeout
-
-    @property
     def rank(self) -> int:
         """The global rank: what errors call this worker."""
         return self.global_rank(self.index)
@@ -129,19 +121,12 @@ class Comm:
 
     # ---- point-to-point: every receive is posted before any send, so that no bulk send waits for the other's -------
 
-    def swap(
-        self,
-        outgoing: Mapping[int, Tensor],
-        incoming: Mapping[int, Tensor],
-        tag: int,
-        patience: timedelta = timedelta(0),
-    ) -> Pending:
-        """Send and receive byte tensors, by index of the peer, waiting ``patience`` longer than the time-out."""
+    def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int) -> Pending:
+        """Send and receive byte tensors, by index of the peer."""
         kinds: list[tuple[Any, Mapping[int, Tensor]]] = [(dist.irecv, incoming), (dist.isend, outgoing)]
         posts = [(operation, peer, m) for operation, messages in kinds for peer, m in messages.items() if m.numel()]
-        timeout = self.timeout + patience if patience else None
         if self.device.type == "cpu":
-            return Pending([self._post(*post, tag) for post in posts], timeout)
+            return Pending([self._post(*post, tag) for post in posts])
         return self._post_batch(posts, tag)
 
     def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:

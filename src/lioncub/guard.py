@@ -18,7 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lioncub.errors import AgreementError, QuorumError, ReplicasDifferError, SparseGradientError, WireError
+from lioncub.errors import (
+    AgreementError,
+    GradientChangedError,
+    QuorumError,
+    ReplicasDifferError,
+    SparseGradientError,
+    WireError,
+)
 from lioncub.layout import Ballot, Layout
 
 WIRE_VERSION = 1
@@ -30,11 +37,12 @@ _CRC = struct.Struct("<I")
 
 
 class Flags(IntFlag):
-    """Why a worker abstains from a whole bucket."""
+    """Why a worker abstains from a whole bucket. Those other than NOT_FINITE stop all workers."""
 
     NONE = 0
     NOT_FINITE = 1
     SPARSE = 2
+    CHANGED = 4
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,7 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
         headers,
         "hyper",
         lambda r: AgreementError(
-            f"lr, betas or weight_decay of {what} differ at step {headers[0].step} on {name_ranks(r)}: give every "
+            f"lr, betas or weight_decay differ at step {headers[0].step} on {name_ranks(r)}: give every "
             "worker the same param_groups and step schedulers alike"
         ),
     )
@@ -121,11 +129,12 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
             ranks=r,
         ),
     )
-    sparse = [header.rank for header in headers if Flags.SPARSE in header.flags]
-    if sparse:
+    if sparse := _flagged(headers, Flags.SPARSE):
         raise SparseGradientError(
-            f"{name_ranks(sparse)} has a sparse gradient in {what}: use dense gradients (nn.Embedding(sparse=False))"
+            f"sparse gradient in {what} on {name_ranks(sparse)}: use dense gradients (nn.Embedding(sparse=False))"
         )
+    if changed := _flagged(headers, Flags.CHANGED):
+        raise GradientChangedError(changed_message(changed, "a gradient"))
     voters = sum(not header.abstains for header in headers)
     if voters < quorum:
         silent = [header.rank for header in headers if header.abstains]
@@ -134,6 +143,17 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
             f"(quorum {quorum}); NaN or Inf on {name_ranks(silent)}. Nothing was changed: lower the learning rate, "
             "clip gradients, or skip this batch and go on"
         )
+
+
+def changed_message(ranks: Sequence[int], what: str) -> str:
+    return (
+        f"{what} changed on {name_ranks(ranks)} after backward had sent it. Clipping, unscaling and a second backward "
+        "need overlap=False; for gradient accumulation, run all but the last backward inside no_sync()"
+    )
+
+
+def _flagged(headers: Sequence[Header], flag: Flags) -> list[int]:
+    return [header.rank for header in headers if flag in header.flags]
 
 
 def name_ranks(ranks: Sequence[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,13 +15,13 @@ from torch.optim import Optimizer
 
 from lioncub import guard, rule
 from lioncub.agreement import FIRST_FREE_TAG, Plan, agree
-from lioncub.buckets import Bucket, Slot, Witness, plan_buckets
+from lioncub.buckets import Bucket, Slot, Stamp, Witness, plan_buckets
 from lioncub.codecs import Codec, Levels, Vote
 from lioncub.collectives import Collective, Outcome, Traffic, collective_from
 from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.comm import Comm
 from lioncub.errors import ConfigError, GradientChangedError, LionCubError, PeerError
-from lioncub.guard import Header
+from lioncub.guard import Flags, Header
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import Flight, GradientWatch, Pilot
 from lioncub.stats import Stats
@@ -214,21 +215,21 @@ class DistributedLion(Optimizer):
             self._abandon()
             self._refresh_plan()
         sent = {shipment.bucket.index for shipment in self._shipments}
+        witnesses = [witness for shipment in self._shipments for witness in shipment.witnesses]
+        flags = Flags.NONE if all(witness.looks_true() for witness in witnesses) else Flags.CHANGED
         for bucket in self._buckets:
             if bucket.index not in sent:
-                self._ship(bucket)
+                self._ship(bucket, flags=flags)
         shipments, self._shipments = self._shipments, []
         synchronization = self._synchronize(shipments)
-        changed = [w.slot.name for s in shipments for w in s.witnesses if not w.still_true()]  # while bytes travel
+        changed = [witness.slot.name for witness in witnesses if not witness.is_true()]  # while bytes travel
         if self._watch:
             self._watch.reset()
         seconds_waited = self._land()
-        if changed:
-            raise GradientChangedError(_changed_message(changed[0], self._comm.rank))
         for shipment in shipments:
-            outcome = shipment.flight.result
-            guard.check(outcome.neighbours, quorum=0, what=shipment.bucket.title)
-            guard.check(outcome.headers, quorum=self._quorum, what=shipment.bucket.title)
+            guard.check(shipment.flight.result.headers, quorum=self._quorum, what=shipment.bucket.title)
+        if changed:
+            raise GradientChangedError(guard.changed_message([self._comm.rank], f"the gradient of {changed[0]}"))
         self._ready = Ready(shipments, synchronization, self.traffic(), seconds_waited)
 
     @torch.no_grad()
@@ -272,13 +273,13 @@ class DistributedLion(Optimizer):
         return slots
 
     def _plan_changed(self) -> bool:
-        return self._dirty or self._trainable != [slot.param.requires_grad for slot in self._slots()]
+        return self._dirty or self._trainable != [slot.param.requires_grad for slot in self._everything]
 
     def _refresh_plan(self) -> None:
         """Lay out the buckets and agree on them with all workers. Frozen parameters take no room."""
-        everything = self._slots()
-        self._trainable = [slot.param.requires_grad for slot in everything]
-        slots = [slot for slot in everything if slot.param.requires_grad]
+        self._everything = self._slots()
+        self._trainable = [slot.param.requires_grad for slot in self._everything]
+        slots = [slot for slot in self._everything if slot.param.requires_grad]
         self._buckets = plan_buckets(slots, self._comm, self._collective, self._bucket_numel)
         alone = self._comm.size == 1
         policy = None if alone else self._momentum_sync
@@ -312,21 +313,32 @@ class DistributedLion(Optimizer):
             )
 
     def _ship_early(self, bucket: Bucket) -> None:
-        """A bucket's last gradient has landed, in backward."""
+        """A bucket's last gradient has landed, in backward.
+
+        The last bucket waits for :meth:`exchange` all the same: its header speaks for the step as a whole, with the
+        hyperparameters of that moment, and says whether gradients changed after they were sent.
+        """
         self._check_usable()
-        if not self._plan_changed():
+        if bucket is not self._buckets[-1] and not self._plan_changed():
             with torch.no_grad():
                 self._ship(bucket, witnesses=tuple(Witness.of(slot) for slot in bucket.slots))
 
     def _landed_twice(self, name: str) -> None:
-        raise GradientChangedError(_changed_message(name, self._comm.rank))
+        raise GradientChangedError(guard.changed_message([self._comm.rank], f"the gradient of {name}"))
 
-    def _ship(self, bucket: Bucket, witnesses: tuple[Witness, ...] = ()) -> None:
-        parcel = bucket.parcel(self._comm, self._step, self._plan_number, self._tag(bucket.index))
+    def _ship(self, bucket: Bucket, witnesses: tuple[Witness, ...] = (), flags: Flags = Flags.NONE) -> None:
+        stamp = Stamp(self._step, self._plan_number, self._hyper(), flags)
+        parcel = bucket.parcel(self._comm, stamp, self._tag(bucket.index))
         exchange = bucket.collective.exchange(self._comm, parcel)
         flight = Flight(exchange, ordered=bucket.collective.ordered)
         self._pilot.launch(flight)
         self._shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
+
+    def _hyper(self) -> int:
+        """All hyperparameters of this moment in 32 bits."""
+        keys = ("betas", "weight_decay", "maximize")
+        facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
+        return zlib.crc32(repr(facts).encode())
 
     def _tag(self, exchange: int) -> int:
         return FIRST_FREE_TAG + TAGS_PER_EXCHANGE * exchange
@@ -371,7 +383,7 @@ class DistributedLion(Optimizer):
 
     def _statistics(self, ready: Ready, step: int, counts: list[tuple[int, int]]) -> Stats:
         outcomes = [shipment.flight.result for shipment in ready.shipments]
-        headers = [header for outcome in outcomes for header in (*outcome.neighbours, *outcome.headers)]
+        headers = [header for outcome in outcomes for header in outcome.headers]
         agreed, voted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
         return Stats(
             step=step,
@@ -411,13 +423,6 @@ class LionCub(DistributedLion):
             raise ConfigError("LionCub chooses the codec by bits, scale and grid: use DistributedLion to pass one")
         codec = Vote() if bits == 1 else Levels(bits, scale, grid)
         super().__init__(params, lr, betas, weight_decay, codec=codec, momentum_sync=momentum_sync, **others)
-
-
-def _changed_message(name: str, rank: int) -> str:
-    return (
-        f"worker {rank}: the gradient of {name} changed after backward had sent it. Clipping, unscaling and a second "
-        "backward need overlap=False; for gradient accumulation, run all but the last backward inside no_sync()"
-    )
 
 
 def _check_group(group: dict[str, Any]) -> None:

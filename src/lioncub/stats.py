@@ -19,9 +19,9 @@ class Stats:
     seconds_waited: float
     """How long ``exchange()`` stood still for the network: what overlap could not hide."""
     voters: int
-    """The fewest voters of any bucket; nodes vote where the collective is hierarchical."""
+    """The fewest workers with finite gradients for any bucket."""
     abstentions: tuple[int, ...]
-    """The workers whose gradient was not finite somewhere. (Hierarchical: of this node, and silent nodes.)"""
+    """The workers whose gradient was not finite somewhere."""
     agreement: float
     """The share of elements, of those this worker voted on, in which the outcome has the sign it voted for."""
 

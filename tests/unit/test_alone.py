@@ -246,7 +246,7 @@ P = nn.Parameter
         (lambda: DistributedLion([P(torch.ones(1))], lr=math.nan), "lr=nan"),
         (lambda: DistributedLion([P(torch.ones(1))], betas=(0.9, 1.0)), "betas"),
         (lambda: DistributedLion([P(torch.ones(1))], weight_decay=-1), "weight_decay"),
-        (lambda: DistributedLion([P(torch.ones(1))], codec="vote"), "codec object"),
+        (lambda: DistributedLion([P(torch.ones(1))], codec="vote"), "codec object"),  # type: ignore[arg-type]
         (lambda: DistributedLion([P(torch.ones(1))], collective="ring"), "two-phase"),
         (lambda: DistributedLion([P(torch.ones(1))], quorum=2), "quorum=2"),
         (lambda: DistributedLion([P(torch.ones(1, dtype=torch.complex64))]), "complex64"),

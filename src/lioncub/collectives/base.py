@@ -56,9 +56,7 @@ class Outcome:
     voter: int
     """This worker's (or its node's) number among the voters."""
     headers: tuple[Header, ...]
-    """The voters' headers."""
-    neighbours: tuple[Header, ...] = ()
-    """Inside a node: the headers of the workers whose average voted."""
+    """Every worker's header."""
 
 
 @dataclass(frozen=True)
@@ -135,3 +133,10 @@ def ballot_part(parcel: Parcel, headers: tuple[Header, ...], first_block: int, b
 
 def unpack_headers(rows: Tensor) -> tuple[Header, ...]:
     return tuple(Header.unpack(row) for row in rows)
+
+
+def roll_call(comm: Comm, parcel: Parcel) -> Generator[Pending, None, tuple[Header, ...]]:
+    """Everybody's header, from everybody. Who is missing is missed here by all, and named by all."""
+    inbox, pending = comm.all_gather(parcel.header.pack().to(comm.device), parcel.tag)
+    yield pending
+    return unpack_headers(inbox)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import zlib
 from dataclasses import dataclass, replace
 
 from torch import Tensor
 
 from lioncub import guard
 from lioncub.codecs import Codec, Dense
-from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire
+from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire, roll_call
 from lioncub.collectives.names import collective_from
 from lioncub.collectives.two_phase import TwoPhase
 from lioncub.comm import Comm
@@ -26,10 +25,11 @@ class Hierarchical(Collective):
     ``inner``: workers per node, consecutive ranks; None is torchrun's LOCAL_WORLD_SIZE.
     ``outer``: the collective between nodes.
 
-    1. inside each node, the average of u in float32, by :class:`TwoPhase`;
-    2. every worker encodes its node's average, and exchanges its share of the blocks with the workers of the same
+    1. headers from everybody to everybody, so that all know who votes, and miss the same;
+    2. inside each node, the average of u in float32, by :class:`TwoPhase`;
+    3. every worker encodes its node's average, and exchanges its share of the blocks with the workers of the same
        local rank on the other nodes;
-    3. inside each node, everybody gets every share's outcome.
+    4. inside each node, everybody gets every share's outcome.
     """
 
     inner: int | None = None
@@ -79,30 +79,24 @@ class Hierarchical(Collective):
         return replace(self, inner=self.per_node(comm.size), outer=outer)
 
     def exchange(self, comm: Comm, parcel: Parcel) -> Exchange:
+        headers = yield from roll_call(comm, parcel)
         node, counterparts = self._node(comm), self._counterparts(comm)
         dense = Dense()
-        local = yield from TwoPhase().exchange(node, replace(parcel, codec=dense))
-        mean = dense.mean(local.combined, local.ballot).to(parcel.u.device)
+        local = yield from TwoPhase().exchange(node, replace(parcel, codec=dense, tag=parcel.tag + 1))
+        mean = dense.mean(local.combined, local.ballot).to(parcel.u)
 
-        payload = parcel.codec.encode(mean.to(parcel.u.dtype), parcel.layout, parcel.header.step)
+        payload = parcel.codec.encode(mean, parcel.layout, parcel.header.step)
         share_blocks = len(payload) // node.size
         first = node.index * share_blocks
-        spokesman = replace(parcel, header=_node_header(local.headers, parcel.header.rank), tag=parcel.tag + 2)
+        spokesman = replace(parcel, header=_node_header(local.headers), tag=parcel.tag + 3)
         share = yield from self._outer.exchange_payload(
             counterparts, spokesman, payload[first : first + share_blocks], first_block=first
         )
 
-        gathered, pending = node.all_gather(share.combined.reshape(-1), parcel.tag + 4)
+        gathered, pending = node.all_gather(share.combined.reshape(-1), parcel.tag + 6)
         yield pending
-        return Outcome(
-            parcel.codec,
-            gathered.view(len(payload), -1),
-            guard.ballot(share.headers, parcel.layout, parcel.header.step),
-            payload,
-            share.voter,
-            share.headers,
-            neighbours=local.headers,
-        )
+        ballot = guard.ballot(share.headers, parcel.layout, parcel.header.step)
+        return Outcome(parcel.codec, gathered.view(len(payload), -1), ballot, payload, share.voter, headers)
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
         raise AssertionError("nodes average before they encode: use exchange()")
@@ -113,32 +107,15 @@ class Hierarchical(Collective):
         share = replace(wire, blocks=wire.blocks // node.size)
         outcome = share.blocks * wire.down_block_bytes
         return (
-            TwoPhase().traffic(replace(wire, up_block_bytes=floats, down_block_bytes=floats), node)
+            Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
+            + TwoPhase().traffic(replace(wire, up_block_bytes=floats, down_block_bytes=floats), node)
             + self._outer.traffic(share, counterparts)
             + Traffic.with_each(node.size - 1, outcome, outcome)
         )
 
 
-def _node_header(headers: tuple[Header, ...], rank: int) -> Header:
-    """What a node says to the others: it has what any of its workers has, and abstains when all of them do.
-
-    Where its workers contradict one another, it says something no healthy node says, so that every node raises.
-    """
-    flags = Flags.NONE
-    if all(header.abstains for header in headers):
-        flags = headers[0].flags
-    if any(Flags.SPARSE in header.flags for header in headers):
-        flags |= Flags.SPARSE
+def _node_header(headers: tuple[Header, ...]) -> Header:
+    """What a node says to the others: it has what any of its workers has, and abstains when all of them do."""
+    flags = headers[0].flags if all(header.abstains for header in headers) else Flags.NONE
     present = tuple(any(header.votes_on(tensor) for header in headers) for tensor in range(len(headers[0].present)))
-    return replace(
-        headers[0],
-        rank=rank,
-        flags=flags,
-        present=present,
-        hyper=_common([header.hyper for header in headers]),
-        fingerprint=_common([header.fingerprint for header in headers]),
-    )
-
-
-def _common(values: list[int]) -> int:
-    return values[0] if len(set(values)) == 1 else zlib.crc32(repr(values).encode())
+    return replace(headers[0], flags=flags, present=present)

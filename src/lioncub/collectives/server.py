@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import ClassVar
 
 import torch
@@ -17,78 +17,73 @@ from lioncub.collectives.base import (
     Traffic,
     Wire,
     ballot_part,
-    unpack_headers,
+    roll_call,
 )
-from lioncub.comm import Comm
+from lioncub.comm import Comm, Pending
 from lioncub.errors import PeerError, PeerLostError
+from lioncub.layout import Ballot
 
 
 @dataclass(frozen=True)
 class Server(Collective):
     """Distributed Lion's central server: the first worker combines everything and answers.
 
-    Its answer begins with all headers. When the server loses a worker it tells the others, who would otherwise blame
-    the server: the answer then starts with the lost worker's rank instead.
+    Headers go directly from everybody to everybody: a worker that only heard from the server would blame the server for
+    whoever keeps it waiting. A worker that the server loses in mid-transfer is named in the answer to the others.
     """
 
     NOTICE: ClassVar[int] = 8
-    PATIENCE: ClassVar[timedelta] = timedelta(seconds=2)
-    """How much longer than the time-out a worker waits for the server, whose own time-out must come first."""
+    """Bytes at the start of the answer: 0, or one more than the rank of a lost worker."""
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
-        serve = self._serve if comm.index == 0 else self._ask
-        row = torch.cat([parcel.header.pack().to(payload.device), payload.reshape(-1)]).to(comm.device)
-        return (yield from serve(comm, parcel, payload, first_block, row))
+        headers = yield from roll_call(comm, parcel)
+        ballot = ballot_part(parcel, headers, first_block, len(payload))
+        if comm.index == 0:
+            combined = yield from self._serve(comm, parcel, payload, ballot)
+        else:
+            combined = yield from self._ask(comm, parcel, payload)
+        return Outcome(parcel.codec, combined, ballot, payload, comm.index, headers)
 
-    def _serve(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int, row: Tensor) -> Exchange:
-        inbox = row.new_empty(comm.size, row.numel())
-        inbox[0] = row
+    def _serve(self, comm: Comm, parcel: Parcel, payload: Tensor, ballot: Ballot) -> Generator[Pending, None, Tensor]:
+        inbox = payload.new_empty(comm.size, *payload.shape, device=comm.device)
+        inbox[0] = payload
         clients = range(1, comm.size)
         try:
-            yield comm.swap({}, {peer: inbox[peer] for peer in clients}, parcel.tag)
-        except PeerError as problem:
+            yield comm.swap({}, {peer: inbox[peer].view(-1) for peer in clients}, parcel.tag + 1)
+        except PeerLostError as problem:
             self._give_notice(comm, parcel, len(payload), problem)
             raise
-        headers = unpack_headers(inbox[:, : parcel.header_bytes])
-        ballot = ballot_part(parcel, headers, first_block, len(payload))
-        votes = inbox[:, parcel.header_bytes :].view(comm.size, len(payload), -1)
-        combined = parcel.codec.combine(votes, ballot)
-        notice = torch.zeros(self.NOTICE, dtype=torch.uint8, device=row.device)
-        answer = torch.cat([notice, inbox[:, : parcel.header_bytes].reshape(-1), combined.view(-1)])
-        yield comm.swap(dict.fromkeys(clients, answer), {}, parcel.tag + 1)
-        return Outcome(parcel.codec, combined, ballot, payload, 0, headers)
+        combined = parcel.codec.combine(inbox, ballot)
+        answer = torch.cat([combined.new_zeros(self.NOTICE), combined.view(-1)])
+        yield comm.swap(dict.fromkeys(clients, answer), {}, parcel.tag + 2)
+        return combined
 
-    def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, problem: PeerError) -> None:
-        answer = torch.zeros(self._answer_bytes(comm, parcel, blocks), dtype=torch.uint8, device=comm.device)
-        answer[: self.NOTICE].view(torch.int64)[0] = problem.ranks[0] + 1
-        lost = set(problem.ranks)
-        for peer in range(1, comm.size):
-            if comm.global_rank(peer) not in lost:
-                comm.swap({peer: answer}, {}, parcel.tag + 1)
-
-    def _ask(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int, row: Tensor) -> Exchange:
-        yield comm.swap({0: row}, {}, parcel.tag)
-        answer = row.new_empty(self._answer_bytes(comm, parcel, len(payload)))
-        yield comm.swap({}, {0: answer}, parcel.tag + 1, patience=self.PATIENCE)
-
+    def _ask(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Generator[Pending, None, Tensor]:
+        answer = payload.new_empty(self._answer_bytes(comm, parcel, len(payload)), device=comm.device)
+        yield comm.swap({0: payload.reshape(-1).to(comm.device)}, {}, parcel.tag + 1)
+        yield comm.swap({}, {0: answer}, parcel.tag + 2)
         lost = int(answer[: self.NOTICE].view(torch.int64)[0]) - 1
         if lost >= 0:
             raise PeerLostError(
                 f"the server, worker {comm.global_rank(0)}, lost worker {lost}. Restart the job", [lost]
             )
-        end = self.NOTICE + comm.size * parcel.header_bytes
-        headers = unpack_headers(answer[self.NOTICE : end].view(comm.size, -1))
-        ballot = ballot_part(parcel, headers, first_block, len(payload))
-        combined = answer[end:].view(len(payload), -1)
-        return Outcome(parcel.codec, combined, ballot, payload, comm.index, headers)
+        return answer[self.NOTICE :].view(len(payload), -1)
+
+    def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, problem: PeerError) -> None:
+        answer = torch.zeros(self._answer_bytes(comm, parcel, blocks), dtype=torch.uint8, device=comm.device)
+        answer[: self.NOTICE].view(torch.int64)[0] = problem.ranks[0] + 1
+        survivors = [peer for peer in range(1, comm.size) if comm.global_rank(peer) not in problem.ranks]
+        comm.swap(dict.fromkeys(survivors, answer), {}, parcel.tag + 2).wait()
 
     def _answer_bytes(self, comm: Comm, parcel: Parcel, blocks: int) -> int:
-        down = parcel.codec.down_block_bytes(comm.size)
-        return self.NOTICE + comm.size * parcel.header_bytes + blocks * down
+        return self.NOTICE + blocks * parcel.codec.down_block_bytes(comm.size)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
-        up = wire.header_bytes + wire.blocks * wire.up_block_bytes
-        down = self.NOTICE + comm.size * wire.header_bytes + wire.blocks * wire.down_block_bytes
+        headers = Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
+        up = wire.blocks * wire.up_block_bytes
+        down = self.NOTICE + wire.blocks * wire.down_block_bytes
         if comm.size == 1:
             return Traffic()
-        return Traffic.with_each(comm.size - 1, down, up) if comm.index == 0 else Traffic.with_each(1, up, down)
+        if comm.index == 0:
+            return headers + Traffic.with_each(comm.size - 1, down, up)
+        return headers + Traffic.with_each(1, up, down)

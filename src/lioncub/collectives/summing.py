@@ -15,11 +15,10 @@ from lioncub.collectives.base import (
     Traffic,
     Wire,
     ballot_part,
-    unpack_headers,
+    roll_call,
 )
 from lioncub.comm import Comm
 from lioncub.errors import ConfigError
-from lioncub.layout import Layout
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,6 @@ class SumAllReduce(Collective):
 
     ordered = True
 
-    def resolve(self, codec: Codec, layout: Layout, comm: Comm) -> Collective:
-        super().resolve(codec, layout, comm)
-        if comm.size > 1:
-            self.codec_for(codec, comm.size)
-        return self
-
     def codec_for(self, codec: Codec, num_workers: int) -> Codec:
         summand = codec.summand(num_workers)
         if summand is None:
@@ -47,13 +40,11 @@ class SumAllReduce(Collective):
         return super().codec_for(summand, num_workers)
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
-        inbox, pending = comm.all_gather(parcel.header.pack().to(comm.device), parcel.tag)
-        yield pending
-        headers = unpack_headers(inbox)
+        headers = yield from roll_call(comm, parcel)
         ballot = ballot_part(parcel, headers, first_block, len(payload))
 
         dtype = parcel.codec.sum_dtype
-        assert dtype is not None, "resolve() admits codecs that add up only"
+        assert dtype is not None, "codec_for() admits codecs that add up only"
         total = payload.to(comm.device).clone()
         yield comm.all_reduce(total.view(dtype))
         return Outcome(parcel.codec, total, ballot, payload, comm.index, headers)
