@@ -158,16 +158,16 @@ class Bucket:
             g = slot.gradient
             if g is not None and header.votes_on(tensor):
                 rule.advance_(slot.momentum, g, slot.group["betas"][1])
-        return self._agreement(outcome, direction)
+        return self._agreement(outcome)
 
-    def _agreement(self, outcome: Outcome, direction: Tensor) -> tuple[int, int]:
+    def _agreement(self, outcome: Outcome) -> tuple[int, int]:
         spans = [span for span in outcome.ballot.spans if outcome.voter in span.voters]
         if not spans:
             return 0, 0
-        matches = outcome.codec.votes(outcome.payload).to(self.device) == torch.sign(direction)
-        cuts = [slice(span.start, min(span.stop, self.layout.numel)) for span in spans]
-        agreed = sum(int(torch.count_nonzero(matches[cut])) for cut in cuts)
-        return agreed, sum(cut.stop - cut.start for cut in cuts)
+        matches = outcome.codec.matches(outcome.payload.to(outcome.combined.device), outcome.combined, outcome.ballot)
+        cuts = [(span.start, min(span.stop, self.layout.numel)) for span in spans]
+        agreed = sum(kernels.count_bits(matches, start, stop) for start, stop in cuts)
+        return agreed, sum(stop - start for start, stop in cuts)
 
 
 @dataclass

@@ -129,6 +129,29 @@ def test_packing_is_lossless(num_bytes: int, seed: int) -> None:
     assert torch.equal(unpack_bits(packed).bool(), bits)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 64), st.integers(0, 64), st.integers(0, 2**32))
+def test_bits_are_counted(a: int, b: int, seed: int) -> None:
+    bits = torch.rand(64, generator=torch.Generator().manual_seed(seed)) < 0.5
+    start, stop = min(a, b), max(a, b)
+    assert torch_ops.count_bits(pack_bits(bits), start, stop) == int(bits[start:stop].sum())
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
+def test_agreement_counts_equal_signs(row: Row) -> None:
+    torch.manual_seed(1)
+    u = torch.randn(3, 192) * (torch.rand(3, 192) < 0.7)
+    layout = Layout((192,), 3)
+    payloads = torch.stack([row.codec.encode(values, layout, 1) for values in u])
+    ballot = Ballot(1, (Span(0, 192, (0, 1, 2)),))
+    outcome = row.codec.combine(payloads, ballot)
+    for payload in payloads:
+        expected = row.codec.votes(payload) == torch.sign(row.codec.decode(outcome, ballot))
+        matches = unpack_bits(row.codec.matches(payload, outcome, ballot)).bool()
+        assert torch.equal(matches, expected)
+        assert 0.3 < matches.float().mean() <= 1
+
+
 def test_torch_body_of_packing_equals_the_numpy_one() -> None:
     bits = torch.rand(512) < 0.5
     packed = pack_bits(bits)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property
+from functools import cached_property, reduce
 
 import torch
 from torch import Tensor
 
-from lioncub.codecs.base import Codec, from_planes, planes
-from lioncub.kernels import sign_bits
+from lioncub.codecs.base import Codec, from_planes, packed_planes, planes
+from lioncub.kernels import in_cache, sign_bits
 from lioncub.layout import BLOCK, Ballot, Layout
 
 CHUNK_BLOCKS = 512
@@ -94,8 +94,23 @@ class SignMagnitude(Codec):
 
     def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
         sign, *moved = planes(combined)
-        direction = sign.to(torch.float32).mul_(2).sub_(1)
-        return direction.mul_(moved[0]) if moved else direction
+        direction = torch.empty(sign.shape, dtype=torch.float32, device=sign.device)
+        for parts in in_cache(direction, sign, *moved):
+            parts[0].copy_(parts[1]).mul_(2).sub_(1)
+            if moved:
+                parts[0].mul_(parts[2])
+        return direction
+
+    def matches(self, payload: Tensor, combined: Tensor, ballot: Ballot) -> Tensor:
+        mine, *index_planes = packed_planes(payload)
+        theirs, *moved = packed_planes(combined)
+        same = ~(mine ^ theirs)
+        if self.magnitudes[0] > 0 and not moved:
+            return same.reshape(-1)
+        ones = torch.full_like(same, 255)
+        i_move = reduce(torch.bitwise_or, index_planes) if self.magnitudes[0] == 0 else ones
+        it_moves = moved[0] if moved else ones
+        return ((same & i_move & it_moves) | ~(i_move | it_moves)).reshape(-1)
 
     def votes(self, payload: Tensor) -> Tensor:
         return torch.sign(self.values(payload))

@@ -57,11 +57,19 @@ class Codec(ABC):
     def votes(self, payload: Tensor) -> Tensor:
         """Where each element of this worker's payload points: -1, 0 or 1, ``[blocks · 64]``."""
 
+    def matches(self, payload: Tensor, combined: Tensor, ballot: Ballot) -> Tensor:
+        """A packed bit per element: did this worker's payload point where the outcome points?"""
+        return pack_bits(self.votes(payload) == torch.sign(self.decode(combined, ballot)))
+
 
 def planes(payload: Tensor) -> list[Tensor]:
     """The bit planes of a payload, unpacked: plane k of a block is its k-th group of 8 bytes."""
-    grouped = payload.view(*payload.shape[:-1], -1, BLOCK // 8)
-    return [unpack_bits(grouped[..., k, :]) for k in range(grouped.shape[-2])]
+    return [unpack_bits(plane) for plane in packed_planes(payload)]
+
+
+def packed_planes(payload: Tensor) -> tuple[Tensor, ...]:
+    """The bit planes of a payload as they are, ``[blocks, 8]`` each."""
+    return payload.view(len(payload), -1, BLOCK // 8).unbind(1)
 
 
 def from_planes(bits: list[Tensor]) -> Tensor:

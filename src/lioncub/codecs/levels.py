@@ -32,6 +32,16 @@ def relative_magnitudes(u: Tensor, layout: Layout, scale: Scale) -> Tensor:
     return r.masked_fill_(u == 0, 0.0)
 
 
+def floor_log2(r: Tensor) -> Tensor:
+    """⌊log2 r⌋ for r ≥ 0: the exponent as it is stored, so that no logarithm can round across a level.
+
+    Zero and subnormals come out as the smallest exponent, infinity as the largest.
+    """
+    if r.dtype == torch.float64:
+        return (r.view(torch.int64) >> 52) - 1023
+    return (r.view(torch.int32) >> 23) - 127
+
+
 def round_levels(u: Tensor, layout: Layout, scale: Scale, max_level: int) -> Tensor:
     """The paper's grid, |q| = min(round(|u|/mean|u| · s/2), s): saturates at 2·mean|u|, or at max|u|."""
     factor = max_level * (0.5 if scale == "l1" else 1.0)
@@ -101,12 +111,10 @@ class Levels(SignMagnitude):
         if self.grid == "midrise":
             factor = L * (0.5 if self.scale == "l1" else 1.0)
             return r.mul_(factor).floor_().clamp_(max=L - 1).to(torch.uint8)
-        # ⌊log2 r⌋ is the exponent itself, so no logarithm can round across a level. frexp: r = mantissa · 2^exponent,
-        # mantissa in [1/2, 1). L∞ shifts the grid so that the largest magnitude has the top level.
-        exponent = torch.frexp(r).exponent - 1
+        # L∞ shifts the grid so that the largest magnitude has the top level.
         shift = 1 if self.scale == "l1" else L - 1
-        e = torch.div(exponent, LOG2_BASE[self.bits], rounding_mode="floor") + shift
-        return torch.where(r == 0, 0, e.clamp_(0, L - 1)).masked_fill_(torch.isinf(r), L - 1).to(torch.uint8)
+        e = torch.div(floor_log2(r), LOG2_BASE[self.bits], rounding_mode="floor").add_(shift)
+        return e.clamp_(0, L - 1).to(torch.uint8)
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,22 @@ from lioncub.kernels.torch_ops import (
     abs_sum,
     all_finite,
     content_hash,
+    count_bits,
     fingerprint,
+    in_cache,
     pack_bits,
     sign_bits,
     unpack_bits,
 )
 
-__all__ = ["abs_sum", "all_finite", "content_hash", "fingerprint", "pack_bits", "sign_bits", "unpack_bits"]
+__all__ = [
+    "abs_sum",
+    "all_finite",
+    "content_hash",
+    "count_bits",
+    "fingerprint",
+    "in_cache",
+    "pack_bits",
+    "sign_bits",
+    "unpack_bits",
+]

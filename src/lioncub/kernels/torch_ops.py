@@ -3,14 +3,26 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
 CHUNK = 1 << 15  # elements: 128 KiB of float32 stay in cache, and torch never splits one over threads
+
+
+def in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
+    """Tensors of one shape in matching flat chunks that stay in cache from one operation to the next.
+
+    Tensors in different memory orders come as they are, in one piece.
+    """
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        yield tensors
+        return
+    yield from zip(*(tensor.view(-1).split(CHUNK) for tensor in tensors), strict=True)
 
 
 def pack_bits(bits: Tensor) -> Tensor:
@@ -25,6 +37,14 @@ def unpack_bits(packed: Tensor) -> Tensor:
     if packed.device.type == "cpu":
         return torch.from_numpy(np.unpackbits(packed.reshape(-1).numpy(), bitorder="little"))
     return unpack_bits_anywhere(packed)
+
+
+def count_bits(packed: Tensor, start: int, stop: int) -> int:
+    """How many of the bits ``start`` to ``stop`` of packed bytes are set."""
+    whole = packed[-(-start // 8) : stop // 8].cpu().numpy()
+    edges = [*range(start, min(-(-start // 8) * 8, stop)), *range(max(stop // 8 * 8, start), stop)]
+    ones: int = sum(int(packed[bit // 8]) >> bit % 8 & 1 for bit in dict.fromkeys(edges))
+    return ones + int(BITS_SET[whole].sum(dtype=np.int64))
 
 
 def pack_bits_anywhere(bits: Tensor) -> Tensor:
