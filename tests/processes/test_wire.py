@@ -1,0 +1,159 @@
+"""Bytes that really leave, and when."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase
+from lioncub.comm import Comm
+from tests.cluster import Cluster
+
+
+class Counter:
+    """Counts what is handed to torch.distributed, by standing in front of its operations."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, num_workers: int) -> None:
+        self.sent = self.received = self.messages = 0
+        send, receive, all_to_all, gather = dist.isend, dist.irecv, dist.all_to_all_single, dist.all_gather_single
+        others = num_workers - 1
+
+        def isend(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.sent += tensor.nbytes
+            self.messages += 1
+            return send(tensor, *args, **kwargs)
+
+        def irecv(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.received += tensor.nbytes
+            return receive(tensor, *args, **kwargs)
+
+        def all_to_all_single(out: Tensor, inp: Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.sent += inp.nbytes // num_workers * others
+            self.received += out.nbytes // num_workers * others
+            self.messages += others
+            return all_to_all(out, inp, *args, **kwargs)
+
+        def all_gather_single(out: Tensor, inp: Tensor, *args: Any, **kwargs: Any) -> Any:
+            self.sent += inp.nbytes * others
+            self.received += out.nbytes // num_workers * others
+            self.messages += others
+            return gather(out, inp, *args, **kwargs)
+
+        for stand_in in (isend, irecv, all_to_all_single, all_gather_single):
+            patch.setattr(dist, stand_in.__name__, stand_in)
+
+
+def _count(rank: int, group: dist.ProcessGroup, settings: dict[str, Any]) -> None:
+    params = [nn.Parameter(torch.zeros(n)) for n in (3000, 17, 1, 513)]
+    optimizer = DistributedLion(params, process_group=group, bucket_numel=600, **settings)
+    for _ in range(5):
+        with pytest.MonkeyPatch.context() as patch:
+            counter = Counter(patch, dist.get_world_size(group))
+            expected = optimizer.traffic()
+            optimizer.zero_grad()
+            torch.stack([(p * (rank + 0.5)).sum() for p in params]).sum().backward()
+            optimizer.step()
+        assert (counter.sent, counter.received, counter.messages) == (
+            expected.sent_bytes,
+            expected.received_bytes,
+            expected.num_messages,
+        )
+        assert optimizer.stats.bytes_sent == counter.sent
+        assert optimizer.stats.bytes_received == counter.received
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"collective": "two-phase"},
+        {"collective": TwoPhase("collectives"), "codec": Mean()},
+        {"collective": "gather", "codec": Levels(3)},
+        {"collective": "server", "codec": Levels(5, grid="midtread")},
+        {"collective": "server", "codec": Dense(torch.bfloat16)},
+        {"momentum_sync": MomentumSync(every=2)},
+        {"momentum_sync": MomentumSync(every=2, budget=4.0)},
+        {"momentum_sync": MomentumSync(every=3, spread=False, dtype=torch.float32)},
+    ],
+    ids=str,
+)
+def test_statistics_and_traffic_are_what_was_sent(cluster: Cluster, settings: dict[str, Any], num_workers: int) -> None:
+    cluster.run(num_workers, _count, settings)
+
+
+@pytest.mark.parametrize(("num_workers", "per_node"), [(4, 2), (8, 4), (8, 2), (3, 3)])
+@pytest.mark.parametrize("outer", ["auto", "two-phase", "gather", "server"])
+def test_hierarchical_traffic_is_what_was_sent(cluster: Cluster, num_workers: int, per_node: int, outer: str) -> None:
+    settings = {"collective": Hierarchical(inner=per_node, outer=outer), "codec": Levels(4)}
+    cluster.run(num_workers, _count, settings)
+
+
+def _overlap(rank: int, group: dist.ProcessGroup, overlap: bool) -> list[int]:
+    """How many messages have left when each layer's gradient lands."""
+    layers = [nn.Linear(20, 20) for _ in range(4)]
+    for layer in layers:
+        nn.init.ones_(layer.weight)
+        nn.init.ones_(layer.bias)
+    model = nn.Sequential(*layers)
+    named = list(model.named_parameters())
+    optimizer = DistributedLion(named, process_group=group, overlap=overlap, bucket_numel=400, collective="gather")
+    seen: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        counter = Counter(patch, dist.get_world_size(group))
+        for layer in layers:
+            layer.register_full_backward_pre_hook(lambda *_: seen.append(counter.messages))
+        model(torch.ones(1, 20)).sum().backward()
+        seen.append(counter.messages)
+        optimizer.step()
+        seen.append(counter.messages)
+    return seen
+
+
+def test_buckets_leave_while_backward_goes_on(cluster: Cluster) -> None:
+    for early, late in zip(cluster.run(3, _overlap, True), cluster.run(3, _overlap, False), strict=True):
+        assert early == [0, 2, 4, 6, 6, 8], "two messages a layer, the last one in step()"
+        assert late == [0, 0, 0, 0, 0, 8]
+
+
+def _patterns(rank: int, group: dist.ProcessGroup) -> list[bool]:
+    """Which momenta are the same on all workers after a period."""
+    params = {name: nn.Parameter(torch.zeros(50)) for name in ("embed", "block.0", "block.1", "head")}
+    sync = MomentumSync(every=4, match=["embed", "block.1"], dtype=torch.float32, spread=False)
+    optimizer = DistributedLion(params.items(), process_group=group, momentum_sync=sync)
+    for step in range(4):
+        for number, p in enumerate(params.values()):
+            p.grad = torch.randn(50, generator=torch.Generator().manual_seed(100 * step + 10 * number + rank))
+        optimizer.step()
+    comm = Comm.of(group, torch.device("cpu"))
+    same = []
+    for tag, p in enumerate(params.values()):
+        rows, pending = comm.all_gather(optimizer.state[p]["exp_avg"].view(torch.uint8), 1000 + tag)
+        pending.wait()
+        same.append(bool((rows == rows[0]).all()))
+    return same
+
+
+def test_only_selected_momenta_meet(cluster: Cluster) -> None:
+    assert cluster.run(3, _patterns) == [[True, False, True, False]] * 3
+
+
+def _batched(rank: int, group: dist.ProcessGroup) -> list[int]:
+    """What accelerators' backends need: all sends and receives of a pattern launched together."""
+    comm = Comm.of(group, torch.device("cpu"))
+    mine = torch.full((4,), rank, dtype=torch.uint8)
+    inbox = [torch.empty(4, dtype=torch.uint8) for _ in range(comm.size)]
+    others = [peer for peer in range(comm.size) if peer != rank]
+    posts: list[Any] = [(dist.irecv, peer, inbox[peer]) for peer in others]
+    posts += [(dist.isend, peer, mine) for peer in others]
+    comm._post_batch(posts, 77).wait()
+    inbox[rank] = mine
+    return [int(message[0]) for message in inbox]
+
+
+def test_batched_point_to_point(cluster: Cluster) -> None:
+    assert cluster.run(3, _batched) == [[0, 1, 2]] * 3
