@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lioncub import Codec, DistributedLion, MomentumSync, reference
 from lioncub.reference import Combiner
 
-SHAPES: tuple[tuple[int, ...], ...] = ((1,), (7,), (8,), (3, 3), (63,), (4, 4, 4), (65,), (4097,), (5, 13))
+SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (8,), (3, 3), (63,), (4, 4, 4), (65,), (4097,), (5, 13), (1,))
 
 
 @dataclass(frozen=True)

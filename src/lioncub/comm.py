@@ -80,6 +80,8 @@ class Comm:
     @classmethod
     def of(cls, process_group: Any, device: torch.device) -> Comm:
         """From a ProcessGroup, a one-dimensional DeviceMesh, or None: the default group, or a world of one."""
+        if getattr(process_group, "ndim", 1) != 1:
+            raise ConfigError(f'process_group={process_group!r}: choose one dimension of the mesh, as in mesh["data"]')
         group = process_group.get_group() if hasattr(process_group, "get_group") else process_group
         if group is None:
             if not (dist.is_available() and dist.is_initialized()):
@@ -97,10 +99,6 @@ class Comm:
     @property
     def size(self) -> int:
         return len(self.members)
-
-    @property
-    def backend(self) -> str:
-        return str(dist.get_backend(self.group)) if self.group is not None else "none"
 
     @property
     def rank(self) -> int:

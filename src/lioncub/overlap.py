@@ -64,6 +64,7 @@ class Pilot:
         self._flights: list[Flight[Any]] = []
         self._queue: queue.SimpleQueue[Flight[Any] | None] = queue.SimpleQueue()
         self._lost: list[PeerError] = []
+        self._wreck: list[Flight[Any]] = []
 
     def launch(self, flight: Flight[Any]) -> None:
         if not flight.ordered:
@@ -89,6 +90,7 @@ class Pilot:
                 _fly(rounds.popleft(), rounds.append, self._lost)
         for flight in flights:
             if flight.error:
+                self._wreck += flights  # the backend may still write into the buffers of what it had not finished
                 raise flight.error
         return time.perf_counter() - started
 
