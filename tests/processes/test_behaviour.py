@@ -434,6 +434,19 @@ def test_a_device_mesh_dimension_is_a_process_group(cluster: Cluster) -> None:
     assert cluster.run(8, _on_a_mesh) == [4] * 8
 
 
+def _whole_mesh(rank: int, group: dist.ProcessGroup) -> None:
+    from torch.distributed.device_mesh import init_device_mesh
+
+    DistributedLion([nn.Parameter(torch.ones(1))], process_group=init_device_mesh("cpu", (2, 4)))
+
+
+def test_a_mesh_of_two_dimensions_is_refused(cluster: Cluster) -> None:
+    for failure in cluster.attempt(8, _whole_mesh):
+        assert isinstance(failure, Failure)
+        assert failure.kind == "ConfigError"
+        assert "one dimension" in failure.text
+
+
 def _flip(rank: int, group: dist.ProcessGroup, element: int) -> int:
     model = make_model()
     optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, bucket_numel=300)

@@ -234,6 +234,16 @@ def test_sparse_gradients_are_refused() -> None:
         optimizer.step()
 
 
+def test_a_process_group_made_too_late_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    p = nn.Parameter(torch.ones(3))
+    optimizer = DistributedLion([p], 0.1)
+    p.grad = torch.ones(3)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(ConfigError, match="init_process_group"):
+        optimizer.step()
+
+
 P = nn.Parameter
 
 
