@@ -6,10 +6,12 @@ before ``Pending.wait()`` has returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import count
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
@@ -17,6 +19,11 @@ from torch import Tensor
 
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
 from lioncub.guard import name_ranks
+
+TAGS = 1 << 20
+"""Tags of each channel."""
+
+_channels: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 TransportName = Literal["auto", "point-to-point", "collectives"]
 
@@ -76,6 +83,8 @@ class Comm:
     """Where messages live: the CPU for gloo and MPI, the accelerator for NCCL and its kin."""
     native: bool = True
     """Whether ``members`` is the whole group, so that the backend's collectives can be used."""
+    channel: int = 0
+    """Messages of one channel never meet those of another, whatever their tags."""
 
     @classmethod
     def of(cls, process_group: Any, device: torch.device) -> Comm:
@@ -108,6 +117,12 @@ class Comm:
     def global_rank(self, index: int) -> int:
         return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
 
+    def on_new_channel(self) -> Comm:
+        """For one more user of this group. All workers must ask in the same order."""
+        if self.group is None:
+            return self
+        return replace(self, channel=1 + next(_channels.setdefault(self.group, count())) % (2**31 // TAGS - 1))
+
     def subset(self, indices: Sequence[int]) -> Comm:
         """Some of these workers, this one among them. Point-to-point needs no new process group."""
         members = tuple(self.members[i] for i in indices)
@@ -128,6 +143,7 @@ class Comm:
         return self._post_batch(posts, tag)
 
     def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
+        tag += TAGS * self.channel
         whom = "group_src" if operation is dist.irecv else "group_dst"
         ranks = (self.global_rank(peer),)
         try:
@@ -137,6 +153,7 @@ class Comm:
 
     def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
         """NCCL needs all sends and receives of a pattern launched together."""
+        tag += TAGS * self.channel
         batch = [
             dist.P2POp(operation, message, group=self.group, tag=tag, group_peer=self.members[peer])
             for operation, peer, message in posts

@@ -126,7 +126,7 @@ class DistributedLion(Optimizer):
         super().__init__(params, defaults)
 
         self._process_group = process_group
-        self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device)
+        self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device).on_new_channel()
         self._overlap = overlap and self._comm.size > 1
         self._quorum = _checked_quorum(quorum, self._comm.size)
         self._pilot = Pilot(threaded=self._overlap and self._comm.device.type == "cpu")
@@ -294,7 +294,11 @@ class DistributedLion(Optimizer):
         self._dirty = False
 
     def _settings(self) -> list[str]:
-        settings = [f"{self._comm.size} workers", f"step {self._step}", f"collective {self._collective}"]
+        settings = [
+            f"{self._comm.size} workers, optimizer {self._comm.channel} on them",
+            f"step {self._step}",
+            f"collective {self._collective}",
+        ]
         settings += [f"quorum {self._quorum}", f"bucket_numel {self._bucket_numel}"]
         if self._synchronizer:
             policy, chosen = self._synchronizer.policy, [slot.name for slot in self._synchronizer.slots]

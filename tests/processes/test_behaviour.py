@@ -397,6 +397,28 @@ def test_headers_and_padding_cost_less_than_two_percent(
         assert bits <= sent <= 1.02 * bits
 
 
+def _two_optimizers(rank: int, group: dist.ProcessGroup, together: bool) -> Tensor:
+    """Two halves of one model, each with an optimizer of its own, fed by one backward or by two."""
+    model = make_model()
+    halves = [list(model[:2].named_parameters()), list(model[2:].named_parameters())]  # type: ignore[index]
+    settings: dict[str, Any] = {"process_group": group, "bucket_numel": 300, "momentum_sync": MomentumSync(every=2)}
+    optimizers = [DistributedLion(half, 1e-2, **settings) for half in halves]
+    if not together:
+        optimizers.reverse()
+    for step in range(6):
+        for optimizer in optimizers:
+            optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        for optimizer in optimizers:
+            optimizer.step()
+    return weights(model)
+
+
+def test_two_optimizers_share_a_process_group(cluster: Cluster) -> None:
+    results = [*cluster.run(4, _two_optimizers, True), *cluster.run(4, _two_optimizers, False)]
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
 def _broadcast(rank: int, group: dist.ProcessGroup) -> Tensor:
     torch.manual_seed(rank)
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3))
