@@ -5,7 +5,8 @@ from lioncub.agreement import broadcast_parameters
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.collectives import Hierarchical, TwoPhase
 from lioncub.momentum import MomentumSync
-from lioncub.optimizer import DistributedLion, LionCub
+from lioncub.optimizer import DistributedLion
+from lioncub.recipes import LionCub
 from lioncub.stats import Stats
 
 __all__ = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,47 +13,18 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub import guard, rule
-from lioncub.agreement import FIRST_FREE_TAG, Plan, agree
+from lioncub.agreement import Plan, agree
 from lioncub.buckets import Bucket, Slot, Stamp, Witness, plan_buckets
-from lioncub.codecs import Codec, Levels, Vote
-from lioncub.collectives import Collective, Outcome, Traffic, collective_from
-from lioncub.collectives.base import TAGS_PER_EXCHANGE
+from lioncub.codecs import Codec, Vote
+from lioncub.collectives import Collective, Traffic, collective_from
 from lioncub.comm import Comm
-from lioncub.errors import ConfigError, GradientChangedError, LionCubError, PeerError
-from lioncub.guard import Flags, Header
+from lioncub.courier import Courier, Delivery
+from lioncub.errors import ConfigError, GradientChangedError, LionCubError
+from lioncub.guard import Flags
 from lioncub.momentum import MomentumSync
-from lioncub.overlap import Flight, GradientWatch, Pilot
+from lioncub.overlap import GradientWatch
 from lioncub.stats import Stats
-from lioncub.synchronizer import Piece, Synchronizer
-
-
-@dataclass
-class Shipment:
-    """A bucket on its way, and what this worker put into it."""
-
-    bucket: Bucket
-    header: Header
-    flight: Flight[Outcome]
-    witnesses: tuple[Witness, ...]
-
-
-@dataclass
-class Synchronization:
-    """The momentum exchanges of one step."""
-
-    pieces: list[Piece] = field(default_factory=list)
-    averages: Flight[Outcome] | None = None
-    samples: Flight[Tensor] | None = None
-
-
-@dataclass
-class Ready:
-    """A step whose exchange is complete and checked, and which only has to be applied."""
-
-    shipments: list[Shipment]
-    synchronization: Synchronization
-    traffic: Traffic
-    seconds_waited: float
+from lioncub.synchronizer import Synchronizer
 
 
 class DistributedLion(Optimizer):
@@ -111,9 +81,7 @@ class DistributedLion(Optimizer):
         self._collective = collective_from(collective)
         self._momentum_sync = momentum_sync
         self._bucket_numel = bucket_numel
-        self._shipments: list[Shipment] = []
-        self._ready: Ready | None = None
-        self._broken: PeerError | None = None
+        self._ready: Delivery | None = None
         self._watch: GradientWatch | None = None
         defaults = {
             "lr": lr,
@@ -129,7 +97,7 @@ class DistributedLion(Optimizer):
         self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device).on_new_channel()
         self._overlap = overlap and self._comm.size > 1
         self._quorum = _checked_quorum(quorum, self._comm.size)
-        self._pilot = Pilot(threaded=self._overlap and self._comm.device.type == "cpu")
+        self._courier = Courier(self._comm, overlap=self._overlap)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
 
@@ -214,23 +182,16 @@ class DistributedLion(Optimizer):
         if self._plan_changed():
             self._abandon()
             self._refresh_plan()
-        sent = {shipment.bucket.index for shipment in self._shipments}
-        witnesses = [witness for shipment in self._shipments for witness in shipment.witnesses]
-        flags = Flags.NONE if all(witness.looks_true() for witness in witnesses) else Flags.CHANGED
+        self._ready = None
+        stamp = self._stamp(self._courier.verdict())
         for bucket in self._buckets:
-            if bucket.index not in sent:
-                self._ship(bucket, flags=flags)
-        shipments, self._shipments = self._shipments, []
-        synchronization = self._synchronize(shipments)
-        changed = [witness.slot.name for witness in witnesses if not witness.is_true()]  # while bytes travel
+            if not self._courier.carries(bucket):
+                self._courier.ship(bucket, stamp)
+        if self._synchronizer:
+            self._courier.ship_momenta(self._synchronizer, self._step)
         if self._watch:
             self._watch.reset()
-        seconds_waited = self._land()
-        for shipment in shipments:
-            guard.check(shipment.flight.result.headers, quorum=self._quorum, what=shipment.bucket.title)
-        if changed:
-            raise GradientChangedError(guard.changed_message([self._comm.rank], f"the gradient of {changed[0]}"))
-        self._ready = Ready(shipments, synchronization, self.traffic(), seconds_waited)
+        self._ready = self._courier.deliver(self._quorum)
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -238,16 +199,9 @@ class DistributedLion(Optimizer):
         if self._ready is None:
             raise LionCubError("apply() without an exchange: call exchange() first, or step()")
         ready, self._ready = self._ready, None
-        step = self._step
-        counts = [s.bucket.apply_(s.flight.result, s.header) for s in ready.shipments]
-        if self._synchronizer:
-            if ready.synchronization.averages:
-                self._synchronizer.write_back_(ready.synchronization.pieces, ready.synchronization.averages.result)
-            if ready.synchronization.samples:
-                self._synchronizer.choose_(ready.synchronization.samples.result)
+        self.stats = ready.apply_(self._synchronizer)
         for group in self.param_groups:
-            group["step"] = step + 1
-        self.stats = self._statistics(ready, step, counts)
+            group["step"] += 1
 
     def traffic(self) -> Traffic:
         """What the coming step will send and receive: every bucket's collective and momentum synchronisation."""
@@ -307,8 +261,7 @@ class DistributedLion(Optimizer):
         return settings
 
     def _check_usable(self) -> None:
-        if self._broken:
-            raise type(self._broken)(f"no exchange is possible any more: {self._broken}", self._broken.ranks)
+        self._courier.check_usable()
         unaware = self._process_group is None and self._comm.group is None
         if unaware and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             raise ConfigError(
@@ -325,108 +278,24 @@ class DistributedLion(Optimizer):
         self._check_usable()
         if bucket is not self._buckets[-1] and not self._plan_changed():
             with torch.no_grad():
-                self._ship(bucket, witnesses=tuple(Witness.of(slot) for slot in bucket.slots))
+                witnesses = tuple(Witness.of(slot) for slot in bucket.slots)
+                self._courier.ship(bucket, self._stamp(), witnesses)
 
     def _landed_twice(self, name: str) -> None:
         raise GradientChangedError(guard.changed_message([self._comm.rank], f"the gradient of {name}"))
 
-    def _ship(self, bucket: Bucket, witnesses: tuple[Witness, ...] = (), flags: Flags = Flags.NONE) -> None:
-        stamp = Stamp(self._step, self._plan_number, self._hyper(), flags)
-        parcel = bucket.parcel(self._comm, stamp, self._tag(bucket.index))
-        exchange = bucket.collective.exchange(self._comm, parcel)
-        flight = Flight(exchange, ordered=bucket.collective.ordered)
-        self._pilot.launch(flight)
-        self._shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
-
-    def _hyper(self) -> int:
-        """All hyperparameters of this moment in 32 bits."""
+    def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
+        """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""
         keys = ("betas", "weight_decay", "maximize")
         facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
-        return zlib.crc32(repr(facts).encode())
-
-    def _tag(self, exchange: int) -> int:
-        return FIRST_FREE_TAG + TAGS_PER_EXCHANGE * exchange
-
-    def _synchronize(self, shipments: list[Shipment]) -> Synchronization:
-        """Launch the momentum exchanges that are due."""
-        result = Synchronization()
-        if not self._synchronizer:
-            return result
-        tag = self._tag(len(self._buckets))
-        result.pieces = self._synchronizer.due(self._step)
-        if result.pieces:
-            voted = {
-                id(slot)
-                for shipment in shipments
-                for tensor, slot in enumerate(shipment.bucket.slots)
-                if shipment.header.votes_on(tensor)
-            }
-            collective, parcel = self._synchronizer.exchange(result.pieces, voted, self._step, tag)
-            result.averages = Flight(collective.exchange(self._comm, parcel), ordered=collective.ordered)
-            self._pilot.launch(result.averages)
-        if self._synchronizer.policy.measures_at(self._step):
-            result.samples = Flight(self._synchronizer.gather_samples(tag + TAGS_PER_EXCHANGE), ordered=False)
-            self._pilot.launch(result.samples)
-        return result
-
-    def _land(self) -> float:
-        try:
-            return self._pilot.land()
-        except PeerError as problem:
-            self._broken = problem
-            raise
+        return Stamp(self._step, self._plan_number, zlib.crc32(repr(facts).encode()), flags)
 
     def _abandon(self) -> None:
-        """Complete what is in flight and forget it."""
+        """Forget a step that was begun."""
         self._ready = None
-        if self._shipments:
-            self._shipments = []
-            self._land()
+        self._courier.abandon()
         if self._watch:
             self._watch.reset()
-
-    def _statistics(self, ready: Ready, step: int, counts: list[tuple[int, int]]) -> Stats:
-        outcomes = [shipment.flight.result for shipment in ready.shipments]
-        headers = [header for outcome in outcomes for header in outcome.headers]
-        agreed, voted = (sum(column) for column in zip(*counts, strict=True)) if counts else (0, 0)
-        return Stats(
-            step=step,
-            num_parameters=sum(bucket.layout.numel for bucket in self._buckets),
-            bytes_sent=ready.traffic.sent_bytes,
-            bytes_received=ready.traffic.received_bytes,
-            num_messages=ready.traffic.num_messages,
-            seconds_waited=ready.seconds_waited,
-            voters=min((sum(not h.abstains for h in o.headers) for o in outcomes), default=self._comm.size),
-            abstentions=tuple(sorted({header.rank for header in headers if header.abstains})),
-            agreement=agreed / voted if voted else float("nan"),
-        )
-
-
-class LionCub(DistributedLion):
-    """The recipe of the Lion Cub paper on the same machinery.
-
-    ``bits=1`` is the 1-bit allreduce, 2 to 8 the p-bit allreduce of :class:`Levels` with ``scale`` and ``grid``.
-    Momenta are synchronised selectively: by default the most divergent tensors, for 0.25 bits per parameter and step.
-    All other arguments are :class:`DistributedLion`'s.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-4,
-        betas: tuple[float, float] = (0.9, 0.99),
-        weight_decay: float = 0.0,
-        *,
-        bits: int = 1,
-        scale: Any = "l1",
-        grid: Any = "midrise",
-        momentum_sync: MomentumSync | None = MomentumSync(every=64, budget=0.25),  # noqa: B008  (frozen)
-        **others: Any,
-    ) -> None:
-        if "codec" in others:
-            raise ConfigError("LionCub chooses the codec by bits, scale and grid: use DistributedLion to pass one")
-        codec = Vote() if bits == 1 else Levels(bits, scale, grid)
-        super().__init__(params, lr, betas, weight_decay, codec=codec, momentum_sync=momentum_sync, **others)
 
 
 def _check_group(group: dict[str, Any]) -> None:
