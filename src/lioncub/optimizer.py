@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lioncub import guard, rule
+from lioncub import guard
 from lioncub.agreement import Plan, agree
 from lioncub.buckets import Bucket, Slot, Stamp, Witness, plan_buckets
 from lioncub.codecs import Codec, Vote
@@ -23,6 +23,8 @@ from lioncub.errors import ConfigError, GradientChangedError, LionCubError
 from lioncub.guard import Flags
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
+from lioncub.settings import check_group, checked_quorum
+from lioncub.state import momenta_of, momentum_for
 from lioncub.stats import Stats
 from lioncub.synchronizer import Synchronizer
 
@@ -96,7 +98,7 @@ class DistributedLion(Optimizer):
         self._process_group = process_group
         self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device).on_new_channel()
         self._overlap = overlap and self._comm.size > 1
-        self._quorum = _checked_quorum(quorum, self._comm.size)
+        self._quorum = checked_quorum(quorum, self._comm.size)
         self._courier = Courier(self._comm, overlap=self._overlap)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
@@ -107,15 +109,14 @@ class DistributedLion(Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         try:
-            _check_group(group)
+            check_group(group)
         except ConfigError:
             del self.param_groups[-1]
             raise
+        group["step"] = self.param_groups[0]["step"]
         for param in group["params"]:
             if "exp_avg" not in self.state[param]:
-                self.state[param]["exp_avg"] = torch.zeros(
-                    param.shape, dtype=rule.compute_dtype(param), device=param.device
-                )
+                self.state[param]["exp_avg"] = momentum_for(param)
         self._dirty = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,18 +129,16 @@ class DistributedLion(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, with two differences: momenta keep their precision (torch would cast them to the parameter's),
         and codecs are configuration: those of this optimizer stay."""
-        codecs = [group["codec"] for group in self.param_groups]
-        super().load_state_dict(state_dict)
-        for group, codec in zip(self.param_groups, codecs, strict=True):
-            group["codec"] = codec
-        params = [param for group in self.param_groups for param in group["params"]]
-        saved = [number for group in state_dict["param_groups"] for number in group["params"]]
-        for param, number in zip(params, saved, strict=True):
-            momentum = state_dict["state"][number]["exp_avg"]
-            self.state[param]["exp_avg"] = momentum.to(
-                device=param.device, dtype=rule.compute_dtype(param), copy=True
-            ).contiguous()
+        saved = momenta_of(state_dict, self.param_groups)
+        settings = [{key: group[key] for key in group if key != "params"} for group in self.param_groups]
         self._abandon()
+        super().load_state_dict(state_dict)
+        for group, mine in zip(self.param_groups, settings, strict=True):
+            group["codec"] = mine["codec"]
+            for key, value in mine.items():
+                group.setdefault(key, value)  # what another Lion's state does not know
+        for param, momentum in zip((p for group in self.param_groups for p in group["params"]), saved, strict=True):
+            self.state[param]["exp_avg"] = momentum_for(param, momentum)
         self._dirty = True
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -296,28 +295,3 @@ class DistributedLion(Optimizer):
         self._courier.abandon()
         if self._watch:
             self._watch.reset()
-
-
-def _check_group(group: dict[str, Any]) -> None:
-    """Raise :class:`ConfigError` for settings that cannot work."""
-    if not float(group["lr"]) >= 0:
-        raise ConfigError(f"lr={group['lr']}: must be 0 or more")
-    if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
-        raise ConfigError(f"betas={group['betas']}: two numbers, each at least 0 and below 1")
-    if not group["weight_decay"] >= 0:
-        raise ConfigError(f"weight_decay={group['weight_decay']}: must be 0 or more")
-    if not isinstance(group["codec"], Codec):
-        raise ConfigError(f"codec={group['codec']!r}: pass a codec object such as Vote() or Levels(4)")
-    for param in group["params"]:
-        if not param.is_floating_point() or param.layout != torch.strided:
-            raise ConfigError(
-                f"a parameter of {param.dtype}, {param.layout}: only dense, real floating point can be sent"
-            )
-
-
-def _checked_quorum(quorum: int | None, num_workers: int) -> int:
-    if quorum is None:
-        return 1
-    if not isinstance(quorum, int) or not 1 <= quorum <= num_workers:
-        raise ConfigError(f"quorum={quorum!r}: between 1 and the number of workers, {num_workers}")
-    return quorum

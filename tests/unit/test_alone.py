@@ -124,6 +124,52 @@ def test_state_dict_round_trips_through_a_safe_file() -> None:
     assert all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
 
 
+def test_loads_the_state_of_a_plain_lion() -> None:
+    from lion_pytorch import Lion
+
+    model = make_model()
+    theirs = Lion(model.parameters(), 1e-3)
+    backward(model, 0)
+    theirs.step()
+    ours = DistributedLion(model.parameters(), 1e-4, codec=Mean())
+    ours.load_state_dict(theirs.state_dict())
+    assert ours.param_groups[0]["lr"] == 1e-3
+    assert ours.param_groups[0]["codec"] == Mean()
+    for p in model.parameters():
+        assert torch.equal(ours.state[p]["exp_avg"], theirs.state[p]["exp_avg"])
+    ours.step()
+
+
+def test_states_that_do_not_fit_are_refused_and_change_nothing() -> None:
+    model = make_model()
+    optimizer = DistributedLion(model.parameters(), 0.5)
+    adam = torch.optim.AdamW(model.parameters())
+    backward(model, 0)
+    adam.step()
+    with pytest.raises(ConfigError, match="Adam"):
+        optimizer.load_state_dict(adam.state_dict())
+    other = DistributedLion(nn.Linear(2, 2).parameters())
+    with pytest.raises(ConfigError, match="2 parameters, the optimizer 4"):
+        optimizer.load_state_dict(other.state_dict())
+    wider = nn.Sequential(nn.Linear(7, 17), nn.Tanh(), nn.Linear(17, 5))
+    with pytest.raises(ConfigError, match=r"\(16, 7\).*\(17, 7\)"):
+        optimizer.load_state_dict(DistributedLion(wider.parameters()).state_dict())
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_group_added_later_joins_the_count_of_steps() -> None:
+    p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
+    optimizer = DistributedLion([p], 0.1)
+    for _ in range(3):
+        p.grad = torch.ones(3)
+        optimizer.step()
+    optimizer.add_param_group({"params": [q]})
+    q.grad = torch.ones(3)
+    optimizer.step()
+    assert [group["step"] for group in optimizer.param_groups] == [4, 4]
+    assert q.tolist() != [1, 1, 1]
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions(dtype: torch.dtype) -> None:
     model = make_model(dtype)
