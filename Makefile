@@ -2,20 +2,19 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-READY  := $(VENV)/.ready
 
 .PHONY: demo test format clean
 
-demo: $(READY)        ## four workers train a byte-level GPT three ways; a table and a plot
+demo: $(VENV)/.demo       ## four workers train a byte-level GPT three ways; a table and a plot
 	$(BIN)/lioncub demo
 
-test: $(READY)        ## lint, types and every test
+test: $(VENV)/.dev       ## lint, types and every test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-format: $(READY)      ## rewrite the sources the way `make test` wants them
+format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 
@@ -23,8 +22,17 @@ clean:                ## remove what these targets made
 	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache
 
 # torch goes first and pinned: anything else that depends on it would pull another build.
-$(READY): pyproject.toml constraints.txt
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+$(VENV)/.torch: constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
-	touch $(READY)
+	$(PIP) torch
+	touch $@
+
+$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+	$(PIP) -e '.[cli]'
+	touch $@
+
+$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+	$(PIP) -e '.[dev]'
+	touch $@ $(VENV)/.demo

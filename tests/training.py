@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lioncub import Codec, DistributedLion, MomentumSync, reference
+from lioncub.momentum import divergence, sample
 from lioncub.reference import Combiner
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (8,), (3, 3), (63,), (4, 4, 4), (65,), (4097,), (5, 13), (1,))
@@ -91,7 +92,9 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
     """The same training by the reference: parameters, and momenta ``[tensor][worker]``."""
     xs = [value.view(-1) for value in job.parameters()]
     ms = [torch.zeros(num_workers, x.numel()) for x in xs]
+    selected = [sync is not None and sync.budget is None] * len(xs)
     for step in range(job.steps):
+        before = [m.clone() for m in ms]
         broken = {worker for s, worker, _ in job.broken if s == step}
         for tensor in range(len(xs)):
             rows = [job.gradient(step, worker, tensor) for worker in range(num_workers)]
@@ -109,17 +112,26 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
                 voters=voters,
             )
         if sync is not None and num_workers > 1:
-            _synchronize(ms, step, sync)
+            selected = _synchronize(ms, before, selected, step, sync)
     return xs, ms
 
 
-def _synchronize(ms: list[Tensor], step: int, sync: MomentumSync) -> None:
-    """Average this step's window of all tensors laid end to end."""
-    everything = torch.cat(ms, dim=1)
-    start, stop = sync.window(step, everything.shape[1])
-    everything[:, start:stop] = reference.synchronize_momentum(everything[:, start:stop], sync.dtype)
-    for m, part in zip(ms, everything.split([m.shape[1] for m in ms], dim=1), strict=True):
-        m.copy_(part)
+def _synchronize(
+    ms: list[Tensor], before: list[Tensor], selected: list[bool], step: int, sync: MomentumSync
+) -> list[bool]:
+    """Average this step's window of the selected tensors laid end to end; the selection of the next step."""
+    chosen = [m for m, wanted in zip(ms, selected, strict=True) if wanted]
+    if chosen:
+        everything = torch.cat(chosen, dim=1)
+        start, stop = sync.window(step, everything.shape[1])
+        everything[:, start:stop] = reference.synchronize_momentum(everything[:, start:stop], sync.dtype)
+        for m, part in zip(chosen, everything.split([m.shape[1] for m in chosen], dim=1), strict=True):
+            m.copy_(part)
+    if not sync.measures_at(step):
+        return selected
+    spread = [divergence(torch.stack([sample(row) for row in m]).numpy()) for m in before]
+    sizes = [m.shape[1] for m in ms]
+    return sync.choose(spread, sizes, sum(sizes))
 
 
 def assert_matches(results: Sequence[dict[str, Any]], expected: tuple[Any, Any]) -> None:

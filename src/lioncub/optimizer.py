@@ -65,7 +65,7 @@ class DistributedLion(Optimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
-        codec: Codec | None = None,
+        codec: Codec = Vote(),  # noqa: B008  (frozen)
         collective: str | Collective = "auto",
         momentum_sync: MomentumSync | None = None,
         process_group: Any = None,
@@ -90,7 +90,7 @@ class DistributedLion(Optimizer):
             "betas": betas,
             "weight_decay": weight_decay,
             "maximize": maximize,
-            "codec": codec if codec is not None else Vote(),
+            "codec": codec,
             "step": 0,
         }
         super().__init__(params, defaults)

@@ -80,11 +80,12 @@ def test_buckets_and_overlap_change_nothing(
 
 @pytest.mark.parametrize("spread", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("budget", [None, 1.0])
 @pytest.mark.parametrize("num_workers", [1, 2, 5])
 def test_momentum_synchronisation_equals_the_reference(
-    cluster: Cluster, spread: bool, dtype: torch.dtype, num_workers: int
+    cluster: Cluster, spread: bool, dtype: torch.dtype, budget: float | None, num_workers: int
 ) -> None:
-    sync = MomentumSync(every=7, dtype=dtype, spread=spread)
+    sync = MomentumSync(every=7, dtype=dtype, spread=spread, budget=budget)
     job = Job(options={"momentum_sync": sync, "bucket_numel": 500})
     results = cluster.run(num_workers, train, job, Vote(), "auto")
     assert_matches(results, oracle(job, num_workers, reference.vote, sync))
