@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase
+from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
 from lioncub.comm import Comm
 from tests.cluster import Cluster
 
@@ -120,28 +121,6 @@ def test_buckets_leave_while_backward_goes_on(cluster: Cluster) -> None:
         assert late == [0, 0, 0, 0, 0, 8]
 
 
-def _patterns(rank: int, group: dist.ProcessGroup) -> list[bool]:
-    """Which momenta are the same on all workers after a period."""
-    params = {name: nn.Parameter(torch.zeros(50)) for name in ("embed", "block.0", "block.1", "head")}
-    sync = MomentumSync(every=4, match=["embed", "block.1"], dtype=torch.float32, spread=False)
-    optimizer = DistributedLion(params.items(), process_group=group, momentum_sync=sync)
-    for step in range(4):
-        for number, p in enumerate(params.values()):
-            p.grad = torch.randn(50, generator=torch.Generator().manual_seed(100 * step + 10 * number + rank))
-        optimizer.step()
-    comm = Comm.of(group, torch.device("cpu"))
-    same = []
-    for tag, p in enumerate(params.values()):
-        rows, pending = comm.all_gather(optimizer.state[p]["exp_avg"].view(torch.uint8), 1000 + tag)
-        pending.wait()
-        same.append(bool((rows == rows[0]).all()))
-    return same
-
-
-def test_only_selected_momenta_meet(cluster: Cluster) -> None:
-    assert cluster.run(3, _patterns) == [[True, False, True, False]] * 3
-
-
 def _batched(rank: int, group: dist.ProcessGroup) -> list[int]:
     """What accelerators' backends need: all sends and receives of a pattern launched together."""
     comm = Comm.of(group, torch.device("cpu"))
@@ -157,3 +136,37 @@ def _batched(rank: int, group: dist.ProcessGroup) -> list[int]:
 
 def test_batched_point_to_point(cluster: Cluster) -> None:
     assert cluster.run(3, _batched) == [[0, 1, 2]] * 3
+
+
+def _traffic(rank: int, group: dist.ProcessGroup, codec: Any, collective: Any) -> float:
+    params = [nn.Parameter(torch.zeros(n)) for n in (600_000, 999, 399_001, 64)]
+    optimizer = DistributedLion(params, process_group=group, codec=codec, collective=collective)
+    for p in params:
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    return optimizer.stats.bits_per_parameter
+
+
+@pytest.mark.parametrize("num_workers", [2, 4, 8])
+@pytest.mark.parametrize(
+    ("codec", "up", "down"),
+    [
+        (Vote(), 1, lambda n: 1),
+        (Mean(), 1, lambda n: math.ceil(math.log2(n + 1))),
+        (Levels(4), 4, lambda n: 1),
+        (Levels(5, grid="log"), 5, lambda n: 1),
+        (Levels(3, grid="midtread"), 3, lambda n: 2),
+    ],
+    ids=repr,
+)
+def test_headers_and_padding_cost_less_than_two_percent(
+    cluster: Cluster, codec: Any, up: int, down: Any, num_workers: int
+) -> None:
+    bits = (num_workers - 1) / num_workers * (up + down(num_workers))
+    for sent in cluster.run(num_workers, _traffic, codec, "two-phase"):
+        assert bits <= sent <= 1.02 * bits
+
+
+def test_two_phase_transports_send_the_same_bytes(cluster: Cluster) -> None:
+    a = cluster.run(4, _traffic, Vote(), TwoPhase("point-to-point"))
+    assert a == cluster.run(4, _traffic, Vote(), TwoPhase("collectives"))
