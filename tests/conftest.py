@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import torch
 
 from tests.cluster import Cluster
+
+torch.set_num_threads(1)  # the workers need the cores
 
 
 @pytest.fixture(scope="session")

@@ -60,10 +60,11 @@ def test_dense_sum_is_identical_on_all_workers(cluster: Cluster, dtype: torch.dt
 @pytest.mark.parametrize("row", range(0, len(ROWS), 3), ids=[row.id for row in ROWS[::3]])
 def test_hierarchical_equals_the_reference(cluster: Cluster, row: int, num_workers: int, per_node: int) -> None:
     combine = partial(reference.hierarchical, per_node=per_node, combine=ROWS[row].combine)
+    job = Job(steps=8)
+    wanted = oracle(job, num_workers, combine)
     for outer in ("auto", "two-phase", "server"):
         collective = Hierarchical(inner=per_node, outer=outer)
-        results = cluster.run(num_workers, train, Job(steps=8), ROWS[row].codec, collective)
-        assert_matches(results, oracle(Job(steps=8), num_workers, combine))
+        assert_matches(cluster.run(num_workers, train, job, ROWS[row].codec, collective), wanted)
 
 
 @pytest.mark.parametrize("overlap", [True, False])
