@@ -65,16 +65,17 @@ class Pilot:
         self._queue: queue.SimpleQueue[Flight[Any] | None] = queue.SimpleQueue()
         self._lost: list[PeerError] = []
         self._wreck: list[Flight[Any]] = []
+        self._thread: threading.Thread | None = None
 
     def launch(self, flight: Flight[Any]) -> None:
         if not flight.ordered:
             flight.advance()  # encode and post now, so that the wire is busy from here on
         self._flights.append(flight)
         if self._threaded:
-            if len(self._flights) == 1 and not hasattr(self, "_thread"):
+            if self._thread is None:
                 self._thread = threading.Thread(target=_fly_forever, args=(self._queue, self._lost), daemon=True)
                 self._thread.start()
-                weakref.finalize(self, self._queue.put, None)
+                weakref.finalize(self, _retire, self._queue, self._thread)
             self._queue.put(flight)
 
     def land(self) -> float:
@@ -113,6 +114,13 @@ def _fly(flight: Flight[Any], requeue: Callable[[Flight[Any]], None], lost: list
 def _fly_forever(flights: queue.SimpleQueue[Flight[Any] | None], lost: list[PeerError]) -> None:
     while (flight := flights.get()) is not None:
         _fly(flight, flights.put, lost)
+
+
+def _retire(flights: queue.SimpleQueue[Flight[Any] | None], thread: threading.Thread) -> None:
+    """End a pilot's thread before the interpreter ends: one that is inside torch by then would abort the process."""
+    flights.put(None)
+    if thread is not threading.current_thread():
+        thread.join(timeout=5)
 
 
 class GradientWatch:

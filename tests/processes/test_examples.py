@@ -1,4 +1,4 @@
-"""The scripts users copy, run the way they run them."""
+"""Scripts run the way users run them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,39 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 
+MANY_OPTIMIZERS = """
+import torch, torch.distributed as dist
+from torch import nn
+from lioncub import DistributedLion
 
-def test_the_example_trains_under_torchrun() -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "examples/train.py",
-    ]
+dist.init_process_group("gloo")
+alive = []
+for _ in range(10):
+    params = [nn.Parameter(torch.zeros(100)) for _ in range(3)]
+    alive.append(DistributedLion(params, bucket_numel=100))
+    torch.stack([(p * torch.randn(100)).sum() for p in params]).sum().backward()
+    alive[-1].step()
+print("done")
+"""
+
+
+def torchrun(script: str, num_workers: int = 2) -> str:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_workers}", script]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    found = re.search(r"loss ([\d.]+), ([\d.]+) bits", done.stdout)
-    assert found, done.stdout
+    return done.stdout
+
+
+def test_the_example_trains() -> None:
+    printed = torchrun("examples/train.py")
+    found = re.search(r"loss ([\d.]+), ([\d.]+) bits", printed)
+    assert found, printed
     assert float(found[1]) < 0.9, "the target's variance is 1"
     assert 1.0 <= float(found[2]) < 1.3
+
+
+def test_processes_end_cleanly_while_optimizers_live(tmp_path: Path) -> None:
+    script = tmp_path / "many.py"
+    script.write_text(MANY_OPTIMIZERS)
+    assert torchrun(str(script)).count("done") == 2
