@@ -92,6 +92,7 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
     """The same training by the reference: parameters, and momenta ``[tensor][worker]``."""
     xs = [value.view(-1) for value in job.parameters()]
     ms = [torch.zeros(num_workers, x.numel()) for x in xs]
+    spread = [0.0] * len(xs)
     selected = [sync is not None and sync.budget is None] * len(xs)
     for step in range(job.steps):
         before = [m.clone() for m in ms]
@@ -112,12 +113,12 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
                 voters=voters,
             )
         if sync is not None and num_workers > 1:
-            selected = _synchronize(ms, before, selected, step, sync)
+            selected = _synchronize(ms, before, selected, spread, step, sync)
     return xs, ms
 
 
 def _synchronize(
-    ms: list[Tensor], before: list[Tensor], selected: list[bool], step: int, sync: MomentumSync
+    ms: list[Tensor], before: list[Tensor], selected: list[bool], spread: list[float], step: int, sync: MomentumSync
 ) -> list[bool]:
     """Average this step's window of the selected tensors laid end to end; the selection of the next step."""
     chosen = [m for m, wanted in zip(ms, selected, strict=True) if wanted]
@@ -127,9 +128,10 @@ def _synchronize(
         everything[:, start:stop] = reference.synchronize_momentum(everything[:, start:stop], sync.dtype)
         for m, part in zip(chosen, everything.split([m.shape[1] for m in chosen], dim=1), strict=True):
             m.copy_(part)
-    if not sync.measures_at(step):
+    for tensor in range(step % sync.every, len(ms), sync.every):
+        spread[tensor] = divergence(torch.stack([sample(row) for row in before[tensor]]).numpy())
+    if not sync.chooses_at(step):
         return selected
-    spread = [divergence(torch.stack([sample(row) for row in m]).numpy()) for m in before]
     sizes = [m.shape[1] for m in ms]
     return sync.choose(spread, sizes, sum(sizes))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import struct
 import zlib
 from collections.abc import Sequence
@@ -12,12 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from lioncub import guard, kernels
-from lioncub.buckets import Slot
+from lioncub.buckets import Bucket
 from lioncub.comm import Comm
-from lioncub.errors import AgreementError, ReplicasDifferError
-from lioncub.guard import name_ranks, odd_ones_out
+from lioncub.errors import AgreementError, ReplicasDifferError, name_ranks
+from lioncub.guard import odd_ones_out
+from lioncub.slots import Slot
 
-_HELLO = struct.Struct("<32sII")  # SHA-256 of the description, its length, CRC-32 of the parameters
+_HELLO = struct.Struct("<32sIIQ")  # SHA-256 of the description, its length, CRC-32 of the parameters, a nonce
 _TAG_HELLO, _TAG_TEXT = 1, 2
 FIRST_FREE_TAG = 8
 
@@ -29,7 +31,7 @@ class Plan:
     lines: tuple[str, ...]
 
     @classmethod
-    def of(cls, slots: Sequence[Slot], settings: Sequence[str]) -> Plan:
+    def of(cls, slots: Sequence[Slot], buckets: Sequence[Bucket], settings: Sequence[str]) -> Plan:
         groups = list({id(slot.group): slot.group for slot in slots}.values())
         position = {id(group): number for number, group in enumerate(groups)}
         lines = [f"wire version {guard.WIRE_VERSION}", *settings, f"{len(slots)} parameters"]
@@ -39,6 +41,8 @@ class Plan:
         for slot in slots:
             shape, dtype = tuple(slot.param.shape), slot.param.dtype
             lines.append(f"parameter {slot.name}: shape {shape}, {dtype}, group {position[id(slot.group)]}")
+        for bucket in buckets:
+            lines.append(f"bucket {bucket.title}: {bucket.layout.numel} elements by {bucket.collective}")
         return cls(tuple(lines))
 
     @property
@@ -51,18 +55,21 @@ class Plan:
         return zlib.crc32(self.text)
 
 
-def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> None:
-    """Compare plans and parameters with all workers; raise on every one of them if any differs."""
+def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
+    """Compare plans and parameters with all workers; raise on every one of them if any differs.
+
+    Returns a number that is the same on all workers, and new each time.
+    """
     crc = 0
     for param in params:
         crc = kernels.fingerprint(param.detach().reshape(-1), crc)
-    hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc)
+    hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc, secrets.randbits(64))
     answers = [_HELLO.unpack(raw) for raw in _gather(comm, hello, _TAG_HELLO)]
-    if odd_ones_out([digest for digest, _, _ in answers]):
-        longest = max(length for _, length, _ in answers)
+    if odd_ones_out([digest for digest, *_ in answers]):
+        longest = max(length for _, length, *_ in answers)
         texts = _gather(comm, plan.text.ljust(longest), _TAG_TEXT)
         raise AgreementError(_difference(comm, [text.decode().rstrip(" ").split("\n") for text in texts]))
-    odd = odd_ones_out([crc for _, _, crc in answers])
+    odd = odd_ones_out([crc for _, _, crc, _ in answers])
     if odd:
         ranks = [comm.global_rank(index) for index in odd]
         raise ReplicasDifferError(
@@ -70,6 +77,7 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> None:
             "from the same weights: lioncub.broadcast_parameters(model) before the optimizer is made, or the same seed",
             ranks,
         )
+    return int(answers[0][3])
 
 
 def broadcast_parameters(module: nn.Module, process_group: object = None) -> None:
@@ -80,7 +88,7 @@ def broadcast_parameters(module: nn.Module, process_group: object = None) -> Non
         return
     for tensor in tensors:
         message = tensor.detach().to(comm.device).contiguous()
-        torch.distributed.broadcast(message, group=comm.group, group_src=0)
+        comm.broadcast(message).wait()
         tensor.detach().copy_(message)
 
 

@@ -4,74 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
-from torch import Tensor
 
 from lioncub import kernels, rule
 from lioncub.codecs import Codec
 from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
 from lioncub.comm import Comm
-from lioncub.guard import FINGERPRINT_STEPS, Flags, Header
+from lioncub.guard import FINGERPRINT_STEPS, Flags, Header, Stamp
 from lioncub.layout import Layout
-
-
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """A parameter, its group's settings, and its momentum."""
-
-    param: Tensor
-    group: dict[str, Any]
-    state: dict[str, Any]
-    name: str
-
-    @property
-    def momentum(self) -> Tensor:
-        momentum: Tensor = self.state["exp_avg"]
-        return momentum
-
-    @property
-    def gradient(self) -> Tensor | None:
-        """The gradient to descend, or None."""
-        g = self.param.grad
-        return -g if g is not None and self.group["maximize"] else g
-
-
-@dataclass(frozen=True)
-class Stamp:
-    """What all headers of a step have in common on one worker."""
-
-    step: int
-    plan: int
-    hyper: int
-    flags: Flags = Flags.NONE
-
-
-@dataclass(frozen=True)
-class Witness:
-    """What a gradient was when it was sent."""
-
-    slot: Slot
-    grad: Tensor | None
-    version: int
-    content: Tensor | None
-
-    @classmethod
-    def of(cls, slot: Slot) -> Witness:
-        grad = slot.param.grad
-        if grad is None or grad.layout != torch.strided:
-            return cls(slot, grad, 0, None)
-        return cls(slot, grad, grad._version, kernels.content_hash(grad))
-
-    def looks_true(self) -> bool:
-        """The same tensor, with the same version counter: torch's in-place operations all count there."""
-        grad = self.slot.param.grad
-        return grad is self.grad and (self.content is None or grad is None or grad._version == self.version)
-
-    def is_true(self) -> bool:
-        """The same bits as well: writes through ``.data`` count nowhere."""
-        return self.grad is None or self.content is None or bool(kernels.content_hash(self.grad) == self.content)
+from lioncub.slots import Slot
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +69,7 @@ class Bucket:
             step=stamp.step,
             plan=stamp.plan,
             hyper=stamp.hyper,
+            attempt=stamp.attempt,
             fingerprint=self.fingerprint(stamp.step),
             present=tuple(present),
             flags=flags,
@@ -148,10 +91,8 @@ class Bucket:
     def apply_(self, outcome: Outcome, header: Header) -> tuple[int, int]:
         """Move the parameters, advance the momenta; returns on how many elements this worker agreed, and voted."""
         direction = outcome.codec.decode(outcome.combined, outcome.ballot).to(self.device)
-        voted = {span.start: bool(span.voters) for span in outcome.ballot.spans}
-        has_voters = [voted[max(start for start in voted if start <= part.start)] for _, part in self.parts()]
         for tensor, (slot, part) in enumerate(self.parts()):
-            if not has_voters[tensor]:
+            if not outcome.ballot.voters_at(part.start):
                 continue  # nobody has a gradient: torch's optimizers leave such a parameter alone, decay included
             lr, weight_decay = float(slot.group["lr"]), slot.group["weight_decay"]
             rule.apply_(slot.param, direction[part].view(slot.param.shape), lr, weight_decay)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from itertools import count
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -18,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
-from lioncub.guard import name_ranks
 
 TAGS = 1 << 20
 """Tags of each channel."""
@@ -35,39 +33,25 @@ class Pending:
         self._works = works
 
     def wait(self) -> None:
-        """Block until everything has arrived; raise a :class:`PeerError` that names who failed."""
-        for position, (ranks, work) in enumerate(self._works):
+        """Block until everything has arrived; raise a :class:`PeerError` that names who failed.
+
+        Never with a time-out of its own: one that expires makes gloo close every connection of the group.
+        """
+        for ranks, work in self._works:
             try:
                 work.wait()
             except RuntimeError as problem:
-                also = [] if is_timeout(problem) else self._also_lost(position + 1)
-                raise peer_error([(ranks, problem), *also]) from problem
-
-    def _also_lost(self, start: int) -> list[tuple[tuple[int, ...], RuntimeError]]:
-        """Connections after ``start`` that are closed as well. Whoever is merely slow is not accused."""
-        lost = []
-        for ranks, work in self._works[start:]:
-            try:
-                work.wait(timedelta(milliseconds=20))
-            except RuntimeError as problem:
-                if not is_timeout(problem):
-                    lost.append((ranks, problem))
-        return lost
+                raise peer_error(ranks, problem) from problem
 
 
 def is_timeout(problem: RuntimeError) -> bool:
     return "timed out" in str(problem).lower() or "timeout" in str(problem).lower()
 
 
-def peer_error(problems: Sequence[tuple[tuple[int, ...], RuntimeError]]) -> PeerError:
+def peer_error(ranks: Sequence[int], cause: RuntimeError) -> PeerError:
     """The typed form of what the backend said about some workers."""
-    ranks, cause = sorted({rank for group, _ in problems for rank in group}), problems[0][1]
-    who = name_ranks(ranks) if len(problems[0][0]) == 1 else f"one of {name_ranks(ranks)}"
-    remedy = "The process group is unusable now: end this process and restart the job from its last checkpoint"
-    detail = str(cause).strip().splitlines()[0]
-    if is_timeout(cause):
-        return PeerTimeoutError(f"{who} did not answer within the time-out. {remedy}. ({detail})", ranks)
-    return PeerLostError(f"lost the connection to {who}: it crashed or was stopped. {remedy}. ({detail})", ranks)
+    kind = PeerTimeoutError if is_timeout(cause) else PeerLostError
+    return kind(ranks, str(cause).strip().splitlines()[0])
 
 
 @dataclass(frozen=True)
@@ -149,7 +133,7 @@ class Comm:
         try:
             return ranks, operation(message, group=self.group, tag=tag, **{whom: self.members[peer]})
         except RuntimeError as problem:  # a peer known to be gone is refused when posting already
-            raise peer_error([(ranks, problem)]) from problem
+            raise peer_error(ranks, problem) from problem
 
     def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
         """NCCL needs all sends and receives of a pattern launched together."""
@@ -187,6 +171,10 @@ class Comm:
     def _peers(self, rows: Tensor) -> dict[int, Tensor]:
         return {peer: row for peer, row in enumerate(rows) if peer != self.index}
 
+    def broadcast(self, values: Tensor) -> Pending:
+        """Overwrite ``values`` with the first worker's."""
+        return self._collective(lambda: dist.broadcast(values, group=self.group, group_src=0, async_op=True))
+
     def _collective(self, launch: Callable[[], Any]) -> Pending:
         others = tuple(self.global_rank(peer) for peer in range(self.size) if peer != self.index)
         if not others:
@@ -194,4 +182,4 @@ class Comm:
         try:
             return Pending([(others, launch())])
         except RuntimeError as problem:
-            raise peer_error([(others, problem)]) from problem
+            raise peer_error(others, problem) from problem

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from torch import Tensor
 
 from lioncub import guard
 from lioncub.agreement import FIRST_FREE_TAG
-from lioncub.buckets import Bucket, Stamp, Witness
+from lioncub.buckets import Bucket
 from lioncub.collectives import Outcome, Traffic
 from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.comm import Comm
 from lioncub.errors import GradientChangedError, PeerError
-from lioncub.guard import Flags, Header
+from lioncub.guard import Flags, Header, Stamp
+from lioncub.inquest import missing_workers
 from lioncub.overlap import Flight, Pilot
+from lioncub.slots import Witness
 from lioncub.stats import Stats
 from lioncub.synchronizer import Piece, Synchronizer
 
@@ -27,7 +30,7 @@ class Shipment:
     header: Header
     flight: Flight[Outcome]
     witnesses: tuple[Witness, ...]
-    """Of the gradients, where backward goes on and could still change them."""
+    """Of the gradients in it."""
 
 
 @dataclass
@@ -39,32 +42,53 @@ class Momenta:
     samples: Flight[Tensor] | None = None
 
 
+@dataclass
+class Load:
+    """What is on its way for one step."""
+
+    shipments: list[Shipment] = field(default_factory=list)
+    momenta: Momenta = field(default_factory=Momenta)
+    traffic: Traffic = field(default_factory=Traffic)
+    changed: str = ""
+    """A parameter whose gradient is not what was sent, if there is one."""
+
+
 @dataclass(frozen=True)
 class Delivery:
     """A step whose exchange is complete and checked: it only has to be applied."""
 
-    shipments: list[Shipment]
-    momenta: Momenta
-    traffic: Traffic
+    load: Load
     seconds_waited: float
 
-    def apply_(self, synchronizer: Synchronizer | None) -> Stats:
-        """Move the parameters, advance the momenta, write averages over them."""
-        counts = [shipment.bucket.apply_(shipment.flight.result, shipment.header) for shipment in self.shipments]
-        if synchronizer and self.momenta.averages:
-            synchronizer.write_back_(self.momenta.pieces, self.momenta.averages.result)
-        if synchronizer and self.momenta.samples:
-            synchronizer.choose_(self.momenta.samples.result)
-        return self._statistics(sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts))
+    def check_gradients(self) -> None:
+        """Raise if a gradient is not the one that was exchanged: it would go into the momentum."""
+        for shipment in self.load.shipments:
+            for witness in shipment.witnesses:
+                if not witness.looks_the_same():
+                    raise GradientChangedError(
+                        f"worker {shipment.header.rank}: the gradient of {witness.slot.name} changed between "
+                        "exchange() and apply(). Nothing was applied: exchange() again"
+                    )
 
-    def _statistics(self, agreed: int, voted: int) -> Stats:
-        rolls = [shipment.flight.result.headers for shipment in self.shipments]
+    def apply_(self, synchronizer: Synchronizer | None, step: int) -> Stats:
+        """Move the parameters, advance the momenta, write averages over them."""
+        self.check_gradients()
+        load = self.load
+        counts = [shipment.bucket.apply_(shipment.flight.result, shipment.header) for shipment in load.shipments]
+        if synchronizer and load.momenta.averages:
+            synchronizer.write_back_(load.momenta.pieces, load.momenta.averages.result)
+        if synchronizer:
+            synchronizer.choose_(step, load.momenta.samples.result if load.momenta.samples else None)
+        return self._statistics(step, sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts))
+
+    def _statistics(self, step: int, agreed: int, voted: int) -> Stats:
+        rolls = [shipment.flight.result.headers for shipment in self.load.shipments]
         return Stats(
-            step=self.shipments[0].header.step if self.shipments else -1,
-            num_parameters=sum(shipment.bucket.layout.numel for shipment in self.shipments),
-            bytes_sent=self.traffic.sent_bytes,
-            bytes_received=self.traffic.received_bytes,
-            num_messages=self.traffic.num_messages,
+            step=step,
+            num_parameters=sum(shipment.bucket.layout.numel for shipment in self.load.shipments),
+            bytes_sent=self.load.traffic.sent_bytes,
+            bytes_received=self.load.traffic.received_bytes,
+            num_messages=self.load.traffic.num_messages,
             seconds_waited=self.seconds_waited,
             voters=min((sum(not header.abstains for header in roll) for roll in rolls), default=0),
             abstentions=tuple(sorted({header.rank for roll in rolls for header in roll if header.abstains})),
@@ -75,85 +99,103 @@ class Delivery:
 class Courier:
     """Carries a step between this worker and the others. One for the life of an optimizer."""
 
-    def __init__(self, comm: Comm, *, overlap: bool) -> None:
+    def __init__(self, comm: Comm) -> None:
         self.comm = comm
-        self._pilot = Pilot(threaded=overlap and comm.device.type == "cpu")
-        self._shipments: list[Shipment] = []
-        self._momenta = Momenta()
-        self._traffic = Traffic()
+        self.nonce = 0
+        """Agreed on with the plan: the survivors of this group meet under it."""
+        self.attempt = 0
+        """How many times a step was begun."""
+        self._pilot = Pilot(threaded=comm.size > 1 and comm.device.type == "cpu")
+        self._load = Load()
         self._lost: PeerError | None = None
 
     def check_usable(self) -> None:
         """Raise again once a worker is lost: the group cannot be used any more."""
         if self._lost:
-            raise type(self._lost)(f"no exchange is possible any more: {self._lost}", self._lost.ranks)
+            raise type(self._lost)(self._lost.ranks, f"no exchange is possible any more; first: {self._lost.detail}")
 
     def carries(self, bucket: Bucket) -> bool:
-        return any(shipment.bucket is bucket for shipment in self._shipments)
+        return any(shipment.bucket is bucket for shipment in self._load.shipments)
+
+    def landed_twice(self, name: str) -> None:
+        """A gradient that may have left already got more added to it."""
+        self._load.changed = self._load.changed or name
 
     def verdict(self) -> Flags:
         """What the last header of a step says about the gradients that left before it."""
-        witnesses = (witness for shipment in self._shipments for witness in shipment.witnesses)
-        return Flags.NONE if all(witness.looks_true() for witness in witnesses) else Flags.CHANGED
+        for shipment in self._load.shipments:
+            for witness in shipment.witnesses:
+                if not witness.agrees():
+                    self.landed_twice(witness.slot.name)
+        return Flags.CHANGED if self._load.changed else Flags.NONE
 
-    def ship(self, bucket: Bucket, stamp: Stamp, witnesses: tuple[Witness, ...] = ()) -> None:
-        """Encode a bucket and launch its exchange."""
+    def ship(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:
+        """Encode a bucket and launch its exchange. ``early``: backward goes on and could still change gradients."""
+        witnesses = tuple(Witness.of(slot, with_content=early) for slot in bucket.slots)
         parcel = bucket.parcel(self.comm, stamp, _tag(bucket.index))
         flight = Flight(bucket.collective.exchange(self.comm, parcel), ordered=bucket.collective.ordered)
         self._pilot.launch(flight)
-        self._traffic += bucket.traffic(self.comm)
-        self._shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
+        self._load.traffic += bucket.traffic(self.comm)
+        self._load.shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
 
     def ship_momenta(self, synchronizer: Synchronizer, step: int) -> None:
         """Launch the momentum exchanges that are due, after all buckets."""
-        tag = _tag(len(self._shipments))
-        self._traffic += synchronizer.traffic(step)
-        pieces = self._momenta.pieces = synchronizer.due(step)
-        if pieces:
+        load, tag = self._load, _tag(len(self._load.shipments))
+        load.traffic += synchronizer.traffic(step)
+        load.momenta.pieces = synchronizer.due(step)
+        if load.momenta.pieces:
             voted = {
                 id(slot)
-                for shipment in self._shipments
+                for shipment in load.shipments
                 for tensor, slot in enumerate(shipment.bucket.slots)
                 if shipment.header.votes_on(tensor)
             }
-            collective, parcel = synchronizer.exchange(pieces, voted, step, tag)
-            averages = Flight(collective.exchange(self.comm, parcel), ordered=collective.ordered)
-            self._pilot.launch(averages)
-            self._momenta.averages = averages
-        if synchronizer.policy.measures_at(step):
-            samples = Flight(synchronizer.gather_samples(tag + TAGS_PER_EXCHANGE), ordered=False)
-            self._pilot.launch(samples)
-            self._momenta.samples = samples
+            collective, parcel = synchronizer.exchange(load.momenta.pieces, voted, step, tag)
+            load.momenta.averages = Flight(collective.exchange(self.comm, parcel), ordered=collective.ordered)
+            self._pilot.launch(load.momenta.averages)
+        if synchronizer.measured(step):
+            load.momenta.samples = Flight(synchronizer.gather_samples(step, tag + TAGS_PER_EXCHANGE), ordered=False)
+            self._pilot.launch(load.momenta.samples)
 
     def deliver(self, quorum: int) -> Delivery:
         """Wait for everything that was shipped, and check it."""
-        witnesses = [witness for shipment in self._shipments for witness in shipment.witnesses]
-        changed = [witness.slot.name for witness in witnesses if not witness.is_true()]  # while bytes travel
-        shipments, momenta, traffic = self._unload()
+        load = self._unload()
         seconds_waited = self._land()
-        for shipment in shipments:
+        if load.changed:
+            raise GradientChangedError(guard.changed_message([self.comm.rank], f"the gradient of {load.changed}"))
+        for shipment in load.shipments:
             guard.check(shipment.flight.result.headers, quorum=quorum, what=shipment.bucket.title)
-        if changed:
-            raise GradientChangedError(guard.changed_message([self.comm.rank], f"the gradient of {changed[0]}"))
-        return Delivery(shipments, momenta, traffic, seconds_waited)
+        return Delivery(load, seconds_waited)
+
+    def announce_new_plan(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
+        """Complete a step of the old plan with nothing in it but the news. All workers must have the same news."""
+        for bucket in buckets:
+            if not self.carries(bucket):
+                self.ship(bucket, replace(stamp, flags=Flags.REPLANNING))
+        load = self._unload()
+        self._land()
+        if load.shipments:
+            headers = load.shipments[-1].flight.result.headers
+            if len(guard.flagged(headers, Flags.REPLANNING)) < len(headers):
+                guard.check(headers, quorum=0, what=load.shipments[-1].bucket.title)
 
     def abandon(self) -> None:
         """Complete what is in flight, for the others' sake, and forget it."""
-        shipments, _, _ = self._unload()
-        if shipments:
+        if self._unload().shipments:
             self._land()
 
-    def _unload(self) -> tuple[list[Shipment], Momenta, Traffic]:
-        load = self._shipments, self._momenta, self._traffic
-        self._shipments, self._momenta, self._traffic = [], Momenta(), Traffic()
+    def _unload(self) -> Load:
+        load, self._load = self._load, Load()
+        self.attempt += bool(load.shipments)
         return load
 
     def _land(self) -> float:
         try:
             return self._pilot.land()
         except PeerError as problem:
-            self._lost = problem
-            raise
+            ranks = missing_workers(self.comm, self.nonce, problem.ranks)
+            self._lost = type(problem)(ranks, problem.detail)
+            raise self._lost from problem
 
 
 def _tag(exchange: int) -> int:

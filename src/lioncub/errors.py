@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 
@@ -48,14 +49,29 @@ class WireError(LionCubError):
 class PeerError(LionCubError):
     """A worker did not take part in an exchange. The process group is unusable from here on."""
 
-    def __init__(self, message: str, ranks: Sequence[int] = ()) -> None:
-        super().__init__(message)
+    happened = "{who} did not take part in an exchange"
+
+    def __init__(self, ranks: Sequence[int], detail: str = "") -> None:
         self.ranks = tuple(ranks)
+        self.detail = detail
+        self.noticed = time.monotonic()
+        super().__init__(
+            f"{self.happened.format(who=name_ranks(ranks))}. The process group is unusable now: end this process and "
+            f"restart the job from its last checkpoint. ({detail})"
+        )
 
 
 class PeerLostError(PeerError):
     """The connection to a worker closed: it crashed, was killed, or gave up."""
 
+    happened = "lost the connection to {who}: it crashed or was stopped"
+
 
 class PeerTimeoutError(PeerError):
     """A worker did not answer within the process group's time-out."""
+
+    happened = "{who} did not answer within the time-out"
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    return ("worker " if len(ranks) == 1 else "workers ") + ", ".join(map(str, ranks))

@@ -25,6 +25,7 @@ from lioncub.errors import (
     ReplicasDifferError,
     SparseGradientError,
     WireError,
+    name_ranks,
 )
 from lioncub.layout import Ballot, Layout
 
@@ -32,7 +33,7 @@ WIRE_VERSION = 1
 FINGERPRINT_STEPS = 64
 """Every parameter is in the fingerprint of one of this many steps."""
 
-_FIXED = struct.Struct("<HHIIQIIIII")  # version flags rank bucket step plan hyper fingerprint tensors crc
+_FIXED = struct.Struct("<HHIIQIIQIII")  # version flags rank bucket step plan hyper attempt fingerprint tensors crc
 _CRC = struct.Struct("<I")
 
 
@@ -43,6 +44,18 @@ class Flags(IntFlag):
     NOT_FINITE = 1
     SPARSE = 2
     CHANGED = 4
+    REPLANNING = 8
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What the headers of one moment have in common on one worker."""
+
+    step: int
+    plan: int
+    hyper: int
+    attempt: int
+    flags: Flags = Flags.NONE
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,7 @@ class Header:
     hyper: int
     fingerprint: int
     present: tuple[bool, ...]
+    attempt: int = 0
     flags: Flags = Flags.NONE
     version: int = WIRE_VERSION
 
@@ -75,7 +89,7 @@ class Header:
         """The bytes, with their CRC-32 in the last fixed field."""
         bits = np.packbits(np.array(self.present, dtype=bool), bitorder="little").tobytes()
         bitmap = bits.ljust(self.num_bytes(len(self.present)) - _FIXED.size, b"\0")
-        words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper)
+        words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper, self.attempt)
         fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), 0)
         crc = _CRC.pack(zlib.crc32(fixed + bitmap))
         return torch.frombuffer(bytearray(fixed[: -_CRC.size] + crc + bitmap), dtype=torch.uint8)
@@ -85,15 +99,17 @@ class Header:
         """The inverse of :meth:`pack`; raises :class:`WireError` for bytes that no worker wrote."""
         data = raw.cpu().numpy().tobytes()
         try:
-            version, flags, rank, bucket, step, plan, hyper, fingerprint, tensors, crc = _FIXED.unpack_from(data)
+            fields = _FIXED.unpack_from(data)
         except struct.error as problem:
             raise WireError(f"a message header of {len(data)} bytes is too short") from problem
+        version, flags, rank, bucket, step, plan, hyper, attempt, fingerprint, tensors, crc = fields
         zeroed = data[: _FIXED.size - _CRC.size] + bytes(_CRC.size) + data[_FIXED.size :]
         if zlib.crc32(zeroed) != crc or len(data) != cls.num_bytes(tensors):
             raise WireError("a message header arrived damaged: its checksum does not match")
         bitmap = np.frombuffer(data, dtype=np.uint8, offset=_FIXED.size)
         present = np.unpackbits(bitmap, bitorder="little", count=tensors).astype(bool)
-        return cls(rank, bucket, step, plan, hyper, fingerprint, tuple(present.tolist()), Flags(flags), version)
+        seen = tuple(present.tolist())
+        return cls(rank, bucket, step, plan, hyper, fingerprint, seen, attempt, Flags(flags), version)
 
 
 def ballot(headers: Sequence[Header], layout: Layout, step: int) -> Ballot:
@@ -111,6 +127,19 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
     _same(headers, "plan", lambda r: AgreementError(f"the parameters or settings of {name_ranks(r)} have changed"))
     _same(headers, "bucket", lambda r: WireError(f"{name_ranks(r)} sent another bucket than {what}"))
     _same(headers, "step", lambda r: AgreementError(_step_message(headers, r)))
+    if replanning := flagged(headers, Flags.REPLANNING):
+        raise AgreementError(
+            f"{name_ranks(replanning)} froze, thawed, added or loaded parameters, the others did not: do it on every "
+            "worker before the same step"
+        )
+    _same(
+        headers,
+        "attempt",
+        lambda r: AgreementError(
+            f"{name_ranks(r)} began step {headers[0].step} another number of times than the others: catch errors and "
+            "skip batches on every worker alike"
+        ),
+    )
     _same(
         headers,
         "hyper",
@@ -129,11 +158,11 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
             ranks=r,
         ),
     )
-    if sparse := _flagged(headers, Flags.SPARSE):
+    if sparse := flagged(headers, Flags.SPARSE):
         raise SparseGradientError(
             f"sparse gradient in {what} on {name_ranks(sparse)}: use dense gradients (nn.Embedding(sparse=False))"
         )
-    if changed := _flagged(headers, Flags.CHANGED):
+    if changed := flagged(headers, Flags.CHANGED):
         raise GradientChangedError(changed_message(changed, "a gradient"))
     voters = sum(not header.abstains for header in headers)
     if voters < quorum:
@@ -148,16 +177,13 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
 def changed_message(ranks: Sequence[int], what: str) -> str:
     return (
         f"{what} changed on {name_ranks(ranks)} after backward had sent it. Clipping, unscaling and a second backward "
-        "need overlap=False; for gradient accumulation, run all but the last backward inside no_sync()"
+        "need overlap=False; for accumulation, run all but the last backward inside no_sync(); to drop a batch, call "
+        "optimizer.zero_grad(), not model.zero_grad(); a parameter belongs to one lioncub optimizer only"
     )
 
 
-def _flagged(headers: Sequence[Header], flag: Flags) -> list[int]:
+def flagged(headers: Sequence[Header], flag: Flags) -> list[int]:
     return [header.rank for header in headers if flag in header.flags]
-
-
-def name_ranks(ranks: Sequence[int]) -> str:
-    return ("worker " if len(ranks) == 1 else "workers ") + ", ".join(map(str, ranks))
 
 
 def odd_ones_out(values: Sequence[object]) -> list[int]:

@@ -6,6 +6,7 @@ a collective may split them between any two blocks without knowing what is in th
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -68,6 +69,10 @@ class Ballot:
             spans.append(Span(start, stop, voters))
         spans[-1] = Span(spans[-1].start, layout.padded_numel, spans[-1].voters)
         return cls(step, tuple(spans))
+
+    def voters_at(self, element: int) -> tuple[int, ...]:
+        """Who votes on one element."""
+        return self.spans[bisect_right(self.spans, element, key=lambda span: span.start) - 1].voters
 
     def part(self, start: int, stop: int) -> Ballot:
         """The ballot of elements ``start`` to ``stop``, counted from ``start``."""

@@ -29,9 +29,9 @@ class MomentumSync:
     ``dtype``: bfloat16 or float32, on the wire.
     ``spread``: a 1/every part of the selected elements each step, so that no step carries a burst; False: all of them
     at the last step of every period.
-    ``budget``: bits per parameter per step (up and down together, over all parameters). Each period, worker-to-worker
-    divergence is measured on a sample of every matching tensor, and the most divergent tensors that fit are chosen for
-    the next. None: no limit, all matching tensors.
+    ``budget``: bits per parameter per step (up and down together, over all parameters). In each period the divergence
+    between workers is measured on a sample of every matching tensor (64 elements, at a step of its own), and the most
+    divergent tensors that fit are chosen for the next. None: no limit, all matching tensors.
     """
 
     every: int = 64
@@ -62,7 +62,10 @@ class MomentumSync:
         if self.match is None:
             return [True] * len(named)
         if callable(self.match):
-            return [bool(self.match(name, param)) for name, param in named]
+            chosen = [bool(self.match(name, param)) for name, param in named]
+            if named and not any(chosen):
+                raise ConfigError("MomentumSync(match=…): the callable matches no parameter")
+            return chosen
         patterns = [self.match] if isinstance(self.match, str) else list(self.match)
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name, _ in named):
@@ -79,7 +82,7 @@ class MomentumSync:
             return (0, numel) if turn == self.every - 1 else (0, 0)
         return numel * turn // self.every, numel * (turn + 1) // self.every
 
-    def measures_at(self, step: int) -> bool:
+    def chooses_at(self, step: int) -> bool:
         """Whether tensors are chosen at the end of ``step``, for the period after it."""
         return self.budget is not None and step % self.every == self.every - 1
 
@@ -109,4 +112,5 @@ def divergence(rows: np.ndarray) -> float:
     wide = rows.astype(np.float64)
     squares = math.fsum((wide * wide).reshape(-1).tolist()) / len(rows)
     columns = [math.fsum(column) / len(rows) for column in wide.T.tolist()]
-    return max(0.0, 1 - math.fsum(c * c for c in columns) / squares) if squares > 0 else 0.0
+    relative = 1 - math.fsum(c * c for c in columns) / squares if squares > 0 else 0.0
+    return relative if relative > 1e-9 else 0.0  # below, it is rounding

@@ -12,18 +12,18 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from lioncub import guard
 from lioncub.agreement import Plan, agree
-from lioncub.buckets import Bucket, Slot, Stamp, Witness, plan_buckets
+from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Codec, Vote
 from lioncub.collectives import Collective, Traffic, collective_from
 from lioncub.comm import Comm
 from lioncub.courier import Courier, Delivery
-from lioncub.errors import ConfigError, GradientChangedError, LionCubError
-from lioncub.guard import Flags
+from lioncub.errors import ConfigError, LionCubError
+from lioncub.guard import Flags, Stamp
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
 from lioncub.settings import check_group, checked_quorum
+from lioncub.slots import Slot
 from lioncub.state import momenta_of, momentum_for
 from lioncub.stats import Stats
 from lioncub.synchronizer import Synchronizer
@@ -94,12 +94,17 @@ class DistributedLion(Optimizer):
             "step": 0,
         }
         super().__init__(params, defaults)
+        params = [param for group in self.param_groups for param in group["params"]]
+        if not params:
+            raise ConfigError("the parameter groups are empty: pass model.parameters() of a model that has any")
 
         self._process_group = process_group
-        self._comm = Comm.of(process_group, self.param_groups[0]["params"][0].device).on_new_channel()
+        self._comm = Comm.of(process_group, params[0].device)
         self._overlap = overlap and self._comm.size > 1
         self._quorum = checked_quorum(quorum, self._comm.size)
-        self._courier = Courier(self._comm, overlap=self._overlap)
+        self._lay_out()  # what this worker can refuse by itself it refuses before it speaks to the others
+        self._comm = self._comm.on_new_channel()
+        self._courier = Courier(self._comm)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
 
@@ -141,6 +146,12 @@ class DistributedLion(Optimizer):
             self.state[param]["exp_avg"] = momentum_for(param, momentum)
         self._dirty = True
 
+    def __deepcopy__(self, memo: object) -> None:
+        raise ConfigError("this optimizer holds connections and cannot be copied: make a new one, load_state_dict() it")
+
+    def __reduce_ex__(self, protocol: object) -> None:  # type: ignore[override]
+        raise ConfigError("this optimizer holds connections and cannot be pickled: save its state_dict()")
+
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As torch's. An exchange that backward has begun is completed and forgotten."""
         self._abandon()
@@ -160,14 +171,13 @@ class DistributedLion(Optimizer):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside accumulate gradients and send nothing."""
-        watch = self._watch
-        if watch is not None:
-            watch.paused = True
+        if self._watch:
+            self._watch.paused = True
         try:
             yield
         finally:
-            if watch is not None:
-                watch.paused = False
+            if self._watch:
+                self._watch.paused = False
 
     # ---- a step in its two halves -----------------------------------------------------------------------------------
 
@@ -179,7 +189,7 @@ class DistributedLion(Optimizer):
         """
         self._check_usable()
         if self._plan_changed():
-            self._abandon()
+            self._courier.announce_new_plan(self._buckets, self._stamp())
             self._refresh_plan()
         self._ready = None
         stamp = self._stamp(self._courier.verdict())
@@ -198,7 +208,7 @@ class DistributedLion(Optimizer):
         if self._ready is None:
             raise LionCubError("apply() without an exchange: call exchange() first, or step()")
         ready, self._ready = self._ready, None
-        self.stats = ready.apply_(self._synchronizer)
+        self.stats = ready.apply_(self._synchronizer, self._step)
         for group in self.param_groups:
             group["step"] += 1
 
@@ -228,23 +238,30 @@ class DistributedLion(Optimizer):
     def _plan_changed(self) -> bool:
         return self._dirty or self._trainable != [slot.param.requires_grad for slot in self._everything]
 
-    def _refresh_plan(self) -> None:
-        """Lay out the buckets and agree on them with all workers. Frozen parameters take no room."""
+    def _lay_out(self) -> None:
+        """Group what is to be trained into buckets. Frozen parameters take no room."""
         self._everything = self._slots()
         self._trainable = [slot.param.requires_grad for slot in self._everything]
-        slots = [slot for slot in self._everything if slot.param.requires_grad]
-        self._buckets = plan_buckets(slots, self._comm, self._collective, self._bucket_numel)
-        alone = self._comm.size == 1
-        policy = None if alone else self._momentum_sync
-        self._synchronizer = Synchronizer(policy, slots, self._comm) if policy else None
-        plan = Plan.of(slots, self._settings())
+        self._trained = [slot for slot in self._everything if slot.param.requires_grad]
+        self._buckets = plan_buckets(self._trained, self._comm, self._collective, self._bucket_numel)
+        policy = self._momentum_sync if self._comm.size > 1 else None
+        self._synchronizer = Synchronizer(policy, self._trained, self._comm) if policy else None
+
+    def _refresh_plan(self) -> None:
+        """Lay out the buckets, agree on them with all workers, and watch their gradients."""
+        self._lay_out()
+        plan = Plan.of(self._trained, self._buckets, self._settings())
         self._plan_number = plan.number
-        if not alone:
-            agree(self._comm, plan, [slot.param for slot in slots])
+        if self._comm.size > 1:
+            self._courier.nonce = agree(self._comm, plan, [slot.param for slot in self._trained])
+        self._dirty = False
+        if not self._overlap:
+            return
+        watch = GradientWatch(self._buckets, self._ship_early, self._landed_twice)
         if self._watch:
             self._watch.close()
-        self._watch = GradientWatch(self._buckets, self._ship_early, self._landed_twice) if self._overlap else None
-        self._dirty = False
+            watch.paused = self._watch.paused
+        self._watch = watch
 
     def _settings(self) -> list[str]:
         settings = [
@@ -277,17 +294,17 @@ class DistributedLion(Optimizer):
         self._check_usable()
         if bucket is not self._buckets[-1] and not self._plan_changed():
             with torch.no_grad():
-                witnesses = tuple(Witness.of(slot) for slot in bucket.slots)
-                self._courier.ship(bucket, self._stamp(), witnesses)
+                self._courier.ship(bucket, self._stamp(), early=True)
 
     def _landed_twice(self, name: str) -> None:
-        raise GradientChangedError(guard.changed_message([self._comm.rank], f"the gradient of {name}"))
+        self._courier.landed_twice(name)
 
     def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
         """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""
         keys = ("betas", "weight_decay", "maximize")
         facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
-        return Stamp(self._step, self._plan_number, zlib.crc32(repr(facts).encode()), flags)
+        hyper = zlib.crc32(repr(facts).encode())
+        return Stamp(self._step, self._plan_number, hyper, self._courier.attempt, flags)
 
     def _abandon(self) -> None:
         """Forget a step that was begun."""

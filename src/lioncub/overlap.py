@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import queue
+import atexit
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.utils.hooks import RemovableHandle
 
 from lioncub.buckets import Bucket
 from lioncub.comm import Pending
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class Flight(Generic[T]):
-    """One exchange on its way. ``ordered`` flights may not mingle with others: they fly from start to end at once."""
+    """One exchange on its way. Ordered ones use the backend's collectives, which all workers launch in one order."""
 
     def __init__(self, exchange: Generator[Pending, None, T], *, ordered: bool) -> None:
         self._exchange = exchange
@@ -49,78 +49,68 @@ class Flight(Generic[T]):
             self._result = finished.value
             self.landed.set()
         except Exception as problem:
-            self.cancel(problem)
+            self.error = problem
+            self.landed.set()
 
-    def cancel(self, problem: Exception) -> None:
-        self.error = problem
-        self.landed.set()
+    @torch.no_grad()
+    def complete(self) -> None:
+        while not self.landed.is_set():
+            self.advance()
 
 
 class Pilot:
-    """Advances flights in rounds: in a thread of its own while backward goes on, else inside :meth:`land`."""
+    """Brings flights to their end.
+
+    Those that send point-to-point leave at once, each with a thread of its own: none waits for another, so no order of
+    arrival can block them. Ordered flights run inside :meth:`land`, on the caller's thread, where the backend's
+    collectives keep the order of the caller's own.
+    """
 
     def __init__(self, *, threaded: bool) -> None:
         self._threaded = threaded
         self._flights: list[Flight[Any]] = []
-        self._queue: queue.SimpleQueue[Flight[Any] | None] = queue.SimpleQueue()
-        self._lost: list[PeerError] = []
         self._wreck: list[Flight[Any]] = []
-        self._thread: threading.Thread | None = None
 
     def launch(self, flight: Flight[Any]) -> None:
-        if not flight.ordered:
-            flight.advance()  # encode and post now, so that the wire is busy from here on
         self._flights.append(flight)
+        if flight.ordered:
+            return
+        flight.advance()  # encode and post now: the wire is busy from here on
         if self._threaded:
-            if self._thread is None:
-                self._thread = threading.Thread(target=_fly_forever, args=(self._queue, self._lost), daemon=True)
-                self._thread.start()
-                weakref.finalize(self, _retire, self._queue, self._thread)
-            self._queue.put(flight)
+            thread = threading.Thread(target=flight.complete, daemon=True)
+            _threads.add(thread)
+            thread.start()
 
     def land(self) -> float:
-        """Block until all flights have landed; raise the first error; return the seconds spent waiting."""
+        """Block until all flights have landed; raise the error that explains most; return the seconds it took."""
         started = time.perf_counter()
         flights, self._flights = self._flights, []
-        if self._threaded:
-            for flight in flights:
-                flight.landed.wait()
-        else:
-            rounds = deque(flights)
-            while rounds:
-                _fly(rounds.popleft(), rounds.append, self._lost)
         for flight in flights:
-            if flight.error:
-                self._wreck += flights  # the backend may still write into the buffers of what it had not finished
-                raise flight.error
+            if self._threaded and not flight.ordered:
+                flight.landed.wait()
+            elif not any(isinstance(other.error, PeerError) for other in flights):  # else it could only time out again
+                flight.complete()
+        errors = [flight.error for flight in flights if flight.error is not None]
+        if errors:
+            self._wreck += flights  # the backend may still write into the buffers of what it had not finished
+            raise min(errors, key=_rank_of)
         return time.perf_counter() - started
 
 
-def _fly(flight: Flight[Any], requeue: Callable[[Flight[Any]], None], lost: list[PeerError]) -> None:
-    """One turn. Once a worker is lost, every further wait would take a whole time-out: cancel instead."""
-    if lost and not flight.landed.is_set():
-        flight.cancel(lost[0])
-    while not flight.landed.is_set():
-        flight.advance()
-        if not flight.ordered:
-            break
-    if isinstance(flight.error, PeerError) and not lost:
-        lost.append(flight.error)
-    if not flight.landed.is_set():
-        requeue(flight)
+def _rank_of(error: Exception) -> float:
+    """Lost peers explain all other errors, and the first loss the later ones."""
+    return error.noticed if isinstance(error, PeerError) else float("inf")
 
 
-@torch.no_grad()
-def _fly_forever(flights: queue.SimpleQueue[Flight[Any] | None], lost: list[PeerError]) -> None:
-    while (flight := flights.get()) is not None:
-        _fly(flight, flights.put, lost)
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def _retire(flights: queue.SimpleQueue[Flight[Any] | None], thread: threading.Thread) -> None:
-    """End a pilot's thread before the interpreter ends: one that is inside torch by then would abort the process."""
-    flights.put(None)
-    if thread is not threading.current_thread():
-        thread.join(timeout=5)
+@atexit.register
+def _retire(patience_seconds: float = 5) -> None:
+    """Let flights land before the interpreter ends: a thread that returns from torch after that aborts the process."""
+    deadline = time.monotonic() + patience_seconds
+    for thread in list(_threads):
+        thread.join(timeout=max(deadline - time.monotonic(), 0))
 
 
 class GradientWatch:
@@ -132,11 +122,11 @@ class GradientWatch:
     def __init__(
         self, buckets: Sequence[Bucket], ready: Callable[[Bucket], None], twice: Callable[[str], None]
     ) -> None:
+        self.paused = False
         self._buckets = buckets
         self._ready = weakref.WeakMethod(ready)
         self._twice = weakref.WeakMethod(twice)
         self._where = {slot.param: (bucket, slot.name) for bucket in buckets for slot in bucket.slots}
-        self.paused = False
         self.reset()
         watch = weakref.ref(self)
 
@@ -144,17 +134,14 @@ class GradientWatch:
             if (alive := watch()) is not None:
                 alive._landed(param)
 
-        self._handles = [param.register_post_accumulate_grad_hook(landed) for param in self._where]
+        handles = [param.register_post_accumulate_grad_hook(landed) for param in self._where]
+        self.close = weakref.finalize(self, _remove, handles)
 
     def reset(self) -> None:
         """Expect every gradient anew."""
         self._seen: set[Tensor] = set()
         self._missing = [len(bucket.slots) for bucket in self._buckets]
         self._next = 0
-
-    def close(self) -> None:
-        for handle in self._handles:
-            handle.remove()
 
     def _landed(self, param: Tensor) -> None:
         ready, twice = self._ready(), self._twice()
@@ -163,8 +150,14 @@ class GradientWatch:
         bucket, name = self._where[param]
         if param in self._seen:
             twice(name)
+            return
         self._seen.add(param)
         self._missing[bucket.index] -= 1
         while self._next < len(self._buckets) and self._missing[self._next] == 0:
             self._next += 1
             ready(self._buckets[self._next - 1])
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

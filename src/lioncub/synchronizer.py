@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from lioncub import rule
-from lioncub.buckets import Slot
-from lioncub.collectives import Auto, Collective, Outcome, Parcel, Traffic, Wire
+from lioncub.collectives import Collective, Outcome, Parcel, Traffic, TwoPhase, Wire
 from lioncub.comm import Comm, Pending
 from lioncub.guard import Header
 from lioncub.layout import Layout
 from lioncub.momentum import MomentumSync, divergence, sample
+from lioncub.slots import Slot
 
 BUCKET = 0xFFFFFFFF
 """The number in the header of these exchanges."""
@@ -68,7 +68,7 @@ class Synchronizer:
         return Layout(tuple(piece.stop - piece.start for piece in pieces), self.comm.size)
 
     def _collective(self, layout: Layout) -> Collective:
-        return Auto().resolve(self.policy.codec, layout, self.comm)
+        return TwoPhase().resolve(self.policy.codec, layout, self.comm)  # the fewest bytes: these are counted
 
     def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> tuple[Collective, Parcel]:
         """The exchange of some pieces. ``voted`` holds the ids of the slots whose momentum advances this step."""
@@ -92,25 +92,36 @@ class Synchronizer:
             layout = self._layout(pieces)
             wire = Wire.of(self.policy.codec, layout, self.comm.size)
             traffic += self._collective(layout).traffic(wire, self.comm)
-        if self.policy.measures_at(step):
-            sample_bytes = sum(sample(slot.momentum).numel() for slot in self.slots) * 4
-            traffic += Traffic.with_each(self.comm.size - 1, sample_bytes, sample_bytes)
+        sample_bytes = sum(sample(slot.momentum).numel() for slot in self.measured(step)) * 4
+        traffic += Traffic.with_each(self.comm.size - 1, sample_bytes, sample_bytes)
         return traffic
 
     # ---- choosing tensors by measured divergence --------------------------------------------------------------------
 
-    def gather_samples(self, tag: int) -> Generator[Pending, None, Tensor]:
-        """Everybody's samples of all momenta as they are before this step, ``[workers, elements]``."""
-        row = torch.cat([sample(slot.momentum).cpu() for slot in self.slots])
+    def measured(self, step: int) -> list[Slot]:
+        """The slots whose divergence is measured at ``step``: each once a period, so that no step carries a burst."""
+        every = self.policy.every
+        return self.slots[step % every :: every] if self.policy.budget is not None else []
+
+    def gather_samples(self, step: int, tag: int) -> Generator[Pending, None, Tensor]:
+        """Everybody's samples of some momenta as they are before this step, ``[workers, elements]``."""
+        row = torch.cat([sample(slot.momentum).cpu() for slot in self.measured(step)])
         inbox, pending = self.comm.all_gather(row.view(torch.uint8).to(self.comm.device), tag)
         yield pending
         return inbox.cpu().view(torch.float32)
 
-    def choose_(self, samples: Tensor) -> None:
-        """Select the tensors of the next period: the same on every worker, for all see the same samples."""
-        sizes = [sample(slot.momentum).numel() for slot in self.slots]
-        rows = [part.numpy() for part in samples.split(sizes, dim=1)]
-        numels = [slot.param.numel() for slot in self.slots]
-        chosen = self.policy.choose([divergence(part) for part in rows], numels, self.num_parameters)
-        for slot, selected in zip(self.slots, chosen, strict=True):
-            slot.state["synchronized"] = selected
+    def choose_(self, step: int, samples: Tensor | None) -> None:
+        """Note what was measured; at the end of a period select the tensors of the next.
+
+        The choice is the same on every worker, for all have seen the same samples.
+        """
+        measured = self.measured(step)
+        if samples is not None:
+            sizes = [sample(slot.momentum).numel() for slot in measured]
+            for slot, part in zip(measured, samples.split(sizes, dim=1), strict=True):
+                slot.state["divergence"] = divergence(part.numpy())
+        if self.policy.chooses_at(step):
+            found = [slot.state.get("divergence", 0.0) for slot in self.slots]
+            chosen = self.policy.choose(found, [slot.param.numel() for slot in self.slots], self.num_parameters)
+            for slot, selected in zip(self.slots, chosen, strict=True):
+                slot.state["synchronized"] = selected

@@ -112,6 +112,19 @@ def test_what_changes_later_is_found_at_once(cluster: Cluster, what: str, kind: 
         assert all(torch.equal(a, b) for a, b in zip(params, results[0][3], strict=True)), "nothing was applied"
 
 
+def _uneven(rank: int, group: dist.ProcessGroup) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCAL_WORLD_SIZE", "2" if rank < 2 else "1")
+        DistributedLion(named(), process_group=group, collective=Hierarchical())
+
+
+def test_nodes_of_different_sizes_raise_on_all(cluster: Cluster) -> None:
+    for failure in cluster.attempt(4, _uneven):
+        assert isinstance(failure, Failure)
+        assert failure.kind == "AgreementError"
+        assert "inner=1" in failure.text
+
+
 def _sparse(rank: int, group: dist.ProcessGroup) -> None:
     table = nn.Embedding(10, 3, sparse=rank == 1)
     nn.init.ones_(table.weight)

@@ -26,10 +26,27 @@ print("done")
 """
 
 
-def torchrun(script: str, num_workers: int = 2) -> str:
+EXCEPTION_AFTER_BACKWARD = """
+import torch, torch.distributed as dist
+from torch import nn
+from lioncub import DistributedLion
+
+dist.init_process_group("gloo")
+params = [nn.Parameter(torch.zeros(100)) for _ in range(5)]
+optimizer = DistributedLion(params, bucket_numel=100)
+torch.stack([(p * torch.randn(100)).sum() for p in params]).sum().backward()
+raise SystemExit(7)
+"""
+
+
+def run(script: str, num_workers: int = 2) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_workers}", script]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+def torchrun(script: str) -> str:
+    done = run(script)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -46,3 +63,13 @@ def test_processes_end_cleanly_while_optimizers_live(tmp_path: Path) -> None:
     script = tmp_path / "many.py"
     script.write_text(MANY_OPTIMIZERS)
     assert torchrun(str(script)).count("done") == 2
+
+
+def test_leaving_with_messages_in_flight_is_no_abort(tmp_path: Path) -> None:
+    script = tmp_path / "leave.py"
+    script.write_text(EXCEPTION_AFTER_BACKWARD)
+    done = run(str(script))
+    assert done.returncode != 0
+    assert "exitcode  : 7" in done.stderr, done.stderr
+    assert "SIGABRT" not in done.stderr
+    assert "terminate called" not in done.stderr

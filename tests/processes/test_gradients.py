@@ -78,6 +78,53 @@ def test_gradients_changed_after_they_were_sent_are_detected(cluster: Cluster, h
     assert cluster.run(3, _tamper, how, False) == ["stepped"] * 3
 
 
+def _one_changes(rank: int, group: dist.ProcessGroup, how: str) -> str:
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
+    before = weights(model)
+    loss_of(model, rank, 0).backward()
+    last = list(model.parameters())[-1]
+    assert last.grad is not None
+    if rank == 1 and how == "data":
+        last.grad.data.neg_()
+    if rank == 1 and how == "again":
+        loss_of(model, rank, 1).backward()
+    try:
+        optimizer.step()
+    except GradientChangedError as problem:
+        assert torch.equal(weights(model), before)
+        return str(problem)
+    return "stepped"
+
+
+@pytest.mark.parametrize("how", ["data", "again"])
+def test_a_change_on_one_worker_raises_on_all(cluster: Cluster, how: str) -> None:
+    for text in cluster.run(3, _one_changes, how):
+        assert "worker 1" in text
+
+
+def _retries(rank: int, group: dist.ProcessGroup) -> None:
+    """Worker 1 drops its first batch and begins the step anew, the others do not."""
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
+    loss_of(model, rank, 0).backward()
+    if rank == 1:
+        optimizer.zero_grad()
+        loss_of(model, rank, 1).backward()
+    optimizer.step()
+
+
+def test_a_retry_on_one_worker_does_not_mix_into_the_others_step() -> None:
+    cluster = Cluster(3, timeout_seconds=4)
+    try:
+        failures = cluster.attempt(3, _retries)
+    finally:
+        cluster.close()
+    assert {f.kind for f in failures} <= {"AgreementError", "PeerTimeoutError", "PeerLostError"}
+    assert [failures[rank].kind for rank in (0, 2)] == ["AgreementError"] * 2
+    assert "another number of times" in failures[0].text
+
+
 def test_untouched_gradients_raise_no_false_alarm(cluster: Cluster) -> None:
     assert cluster.run(3, _tamper, "nothing", True) == ["stepped"] * 3
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import random
+import time
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from lioncub import (
     LionCub,
     Mean,
     MomentumSync,
+    TwoPhase,
     Vote,
 )
 from tests.cluster import Cluster, Failure
@@ -176,12 +179,68 @@ def test_frozen_parameters_cost_nothing_and_can_thaw(cluster: Cluster) -> None:
     assert all(torch.equal(final, results[0][0]) for final, _ in results)
 
 
-def _two_optimizers(rank: int, group: dist.ProcessGroup, together: bool) -> Tensor:
+def _freeze_one(rank: int, group: dist.ProcessGroup) -> None:
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
+    if rank == 1:
+        model[0].requires_grad_(False)  # type: ignore[index]
+    loss_of(model, rank, 0).backward()
+    optimizer.step()
+
+
+def test_freezing_on_one_worker_raises_on_all_and_says_why(cluster: Cluster) -> None:
+    for failure in cluster.attempt(3, _freeze_one):
+        assert isinstance(failure, Failure)
+        assert failure.kind == "AgreementError"
+        assert "worker 1 froze" in failure.text
+
+
+def _jitter(rank: int, group: dist.ProcessGroup, settings: dict[str, Any]) -> Tensor:
+    """Backward at another pace on every worker, many buckets, and collectives of the user's own in between."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*(nn.Linear(24, 24) for _ in range(6)))
+    optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, bucket_numel=500, **settings)
+    pace = random.Random(rank)
+
+    def dawdle(*_: object) -> None:
+        time.sleep(pace.random() * 0.01)
+
+    for layer in model:
+        layer.register_full_backward_pre_hook(dawdle)
+    for step in range(25):
+        optimizer.zero_grad()
+        x = torch.randn(4, 24, generator=torch.Generator().manual_seed(100 * step + rank))
+        loss = model(x).square().mean()
+        loss.backward()
+        total = loss.detach().clone()
+        dist.all_reduce(total, group=group)
+        optimizer.step()
+    return weights(model)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"collective": "two-phase"},
+        {"collective": TwoPhase("collectives")},
+        {"collective": "gather"},
+        {"collective": "server"},
+        {"collective": "sum", "codec": Levels(8, grid="midtread")},
+        {"collective": Hierarchical(inner=2), "momentum_sync": MomentumSync(every=4, budget=4.0)},
+    ],
+    ids=str,
+)
+def test_workers_of_different_pace(cluster: Cluster, settings: dict[str, Any]) -> None:
+    results = cluster.run(4, _jitter, settings)
+    assert all(torch.equal(result, results[0]) for result in results)
+
+
+def _two_optimizers(rank: int, group: dist.ProcessGroup, together: bool, collective: Any) -> Tensor:
     """Two halves of one model, each with an optimizer of its own, fed by one backward or by two."""
     model = make_model()
     halves = [list(model[:2].named_parameters()), list(model[2:].named_parameters())]  # type: ignore[index]
     settings: dict[str, Any] = {"process_group": group, "bucket_numel": 300, "momentum_sync": MomentumSync(every=2)}
-    optimizers = [DistributedLion(half, 1e-2, **settings) for half in halves]
+    optimizers = [DistributedLion(half, 1e-2, collective=collective, **settings) for half in halves]
     if not together:
         optimizers.reverse()
     for step in range(6):
@@ -193,8 +252,9 @@ def _two_optimizers(rank: int, group: dist.ProcessGroup, together: bool) -> Tens
     return weights(model)
 
 
-def test_two_optimizers_share_a_process_group(cluster: Cluster) -> None:
-    results = [*cluster.run(4, _two_optimizers, True), *cluster.run(4, _two_optimizers, False)]
+@pytest.mark.parametrize("collective", ["two-phase", TwoPhase("collectives")], ids=str)
+def test_two_optimizers_share_a_process_group(cluster: Cluster, collective: Any) -> None:
+    results = [result for order in (True, False) for result in cluster.run(4, _two_optimizers, order, collective)]
     assert all(torch.equal(result, results[0]) for result in results)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lioncub import Dense, DistributedLion, Levels, LionCub, Mean, Vote
-from lioncub.errors import ConfigError, LionCubError, QuorumError, SparseGradientError
+from lioncub.errors import ConfigError, GradientChangedError, LionCubError, QuorumError, SparseGradientError
 
 
 def make_model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -146,8 +147,9 @@ def test_states_that_do_not_fit_are_refused_and_change_nothing() -> None:
     adam = torch.optim.AdamW(model.parameters())
     backward(model, 0)
     adam.step()
-    with pytest.raises(ConfigError, match="Adam"):
-        optimizer.load_state_dict(adam.state_dict())
+    for foreign in (adam, torch.optim.SGD(model.parameters(), 0.1), torch.optim.RMSprop(model.parameters())):
+        with pytest.raises(ConfigError, match="another kind of optimizer"):
+            optimizer.load_state_dict(foreign.state_dict())
     other = DistributedLion(nn.Linear(2, 2).parameters())
     with pytest.raises(ConfigError, match="2 parameters, the optimizer 4"):
         optimizer.load_state_dict(other.state_dict())
@@ -260,6 +262,18 @@ def test_exchange_and_apply_apart() -> None:
         optimizer.apply()
 
 
+def test_gradients_changed_between_exchange_and_apply_are_refused() -> None:
+    p = nn.Parameter(torch.ones(3))
+    optimizer = DistributedLion([p], 0.1)
+    p.grad = torch.ones(3)
+    optimizer.exchange()
+    p.grad.mul_(math.nan)
+    with pytest.raises(GradientChangedError, match="between exchange"):
+        optimizer.apply()
+    assert p.tolist() == [1, 1, 1]
+    assert optimizer.state[p]["exp_avg"].tolist() == [0, 0, 0]
+
+
 def test_not_finite_alone_raises_and_changes_nothing() -> None:
     p = nn.Parameter(torch.ones(3))
     optimizer = DistributedLion([p], 0.1)
@@ -298,6 +312,10 @@ P = nn.Parameter
     [
         (lambda: DistributedLion([]), "empty parameter list"),
         (lambda: DistributedLion(iter([])), "empty parameter list"),
+        (lambda: DistributedLion([{"params": []}]), "groups are empty"),
+        (lambda: DistributedLion([P(torch.ones(1))], collective=["sum"]), "two-phase"),  # type: ignore[arg-type]
+        (lambda: copy.deepcopy(DistributedLion([P(torch.ones(1))])), "cannot be copied"),
+        (lambda: pickle.dumps(DistributedLion([P(torch.ones(1))])), "cannot be pickled"),
         (lambda: DistributedLion([P(torch.ones(1))], lr=-1), "lr=-1"),
         (lambda: DistributedLion([P(torch.ones(1))], lr=math.nan), "lr=nan"),
         (lambda: DistributedLion([P(torch.ones(1))], betas=(0.9, 1.0)), "betas"),

@@ -33,6 +33,11 @@ def test_a_pattern_that_matches_nothing_is_a_mistake() -> None:
         MomentumSync(match=["embed.*", "tail"]).matching(NAMED)
 
 
+def test_a_callable_that_matches_nothing_is_a_mistake() -> None:
+    with pytest.raises(ConfigError, match="matches no parameter"):
+        MomentumSync(match=lambda name, param: False).matching(NAMED)
+
+
 @pytest.mark.parametrize("numel", [0, 1, 5, 64, 1000])
 @pytest.mark.parametrize("every", [1, 3, 64])
 def test_spread_visits_every_element_once_a_period_without_a_burst(numel: int, every: int) -> None:

@@ -23,7 +23,7 @@ def collective_from(value: str | Collective) -> Collective:
     """The collective of that name, or the object itself."""
     if isinstance(value, Collective):
         return value
-    if value not in BY_NAME:
+    if not isinstance(value, str) or value not in BY_NAME:
         raise ConfigError(
             f"collective={value!r}: choose one of {', '.join(map(repr, BY_NAME))}, or a collective object"
         )

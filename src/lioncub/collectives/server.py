@@ -64,9 +64,7 @@ class Server(Collective):
         yield comm.swap({}, {0: answer}, parcel.tag + 2)
         lost = int(answer[: self.NOTICE].view(torch.int64)[0]) - 1
         if lost >= 0:
-            raise PeerLostError(
-                f"the server, worker {comm.global_rank(0)}, lost worker {lost}. Restart the job", [lost]
-            )
+            raise PeerLostError([lost], f"reported by the server, worker {comm.global_rank(0)}")
         return answer[self.NOTICE :].view(len(payload), -1)
 
     def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, problem: PeerError) -> None:

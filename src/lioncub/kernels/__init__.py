@@ -3,7 +3,6 @@
 from lioncub.kernels.torch_ops import (
     abs_sum,
     all_finite,
-    content_hash,
     count_bits,
     fingerprint,
     in_cache,
@@ -15,7 +14,6 @@ from lioncub.kernels.torch_ops import (
 __all__ = [
     "abs_sum",
     "all_finite",
-    "content_hash",
     "count_bits",
     "fingerprint",
     "in_cache",

@@ -86,12 +86,7 @@ def abs_sum(u: Tensor) -> Tensor:
     return total
 
 
-def content_hash(tensor: Tensor) -> Tensor:
-    """An order-independent hash of the bits, as a scalar: equal again unless something wrote to the tensor."""
-    return torch.hash_tensor(tensor) if tensor.numel() else torch.zeros((), dtype=torch.uint64)
-
-
 def fingerprint(tensor: Tensor, crc: int = 0) -> int:
-    """CRC-32 of a flat tensor's bytes, continued from ``crc``."""
-    data: Any = tensor.detach().contiguous().cpu().view(torch.uint8).numpy()
+    """CRC-32 of a tensor's bytes in logical order, continued from ``crc``."""
+    data: Any = tensor.detach().reshape(-1).contiguous().cpu().view(torch.uint8).numpy()
     return zlib.crc32(data, crc)

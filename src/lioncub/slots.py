@@ -1,0 +1,60 @@
+"""A parameter with all that belongs to it, and the memory of what its gradient was."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lioncub import kernels
+
+
+@dataclass(frozen=True, eq=False)
+class Slot:
+    """A parameter, its group's settings, and its state."""
+
+    param: Tensor
+    group: dict[str, Any]
+    state: dict[str, Any]
+    name: str
+
+    @property
+    def momentum(self) -> Tensor:
+        momentum: Tensor = self.state["exp_avg"]
+        return momentum
+
+    @property
+    def gradient(self) -> Tensor | None:
+        """The gradient to descend, or None."""
+        g = self.param.grad
+        return -g if g is not None and self.group["maximize"] else g
+
+
+@dataclass(frozen=True)
+class Witness:
+    """What a gradient was when it was sent."""
+
+    slot: Slot
+    grad: Tensor | None
+    version: int
+    crc: int | None
+    """Of the content, where it was taken: of gradients on the CPU that leave while backward goes on."""
+
+    @classmethod
+    def of(cls, slot: Slot, *, with_content: bool) -> Witness:
+        grad = slot.param.grad
+        readable = with_content and grad is not None and grad.layout == torch.strided and grad.device.type == "cpu"
+        crc = kernels.fingerprint(grad) if readable and grad is not None else None
+        return cls(slot, grad, 0 if grad is None else grad._version, crc)
+
+    def looks_the_same(self) -> bool:
+        """The same tensor, with the same version counter: all of torch's in-place operations count there."""
+        grad = self.slot.param.grad
+        return grad is self.grad and (grad is None or grad._version == self.version)
+
+    def agrees(self) -> bool:
+        """The same bits as well, where the content was taken: writes through ``.data`` count nowhere."""
+        same = self.crc is None or self.grad is None or kernels.fingerprint(self.grad) == self.crc
+        return self.looks_the_same() and same
