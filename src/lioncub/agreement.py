@@ -72,8 +72,9 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
     odd = odd_ones_out([crc for _, _, crc, _ in answers])
     if odd:
         ranks = [comm.global_rank(index) for index in odd]
+        same = comm.global_rank(next(index for index in range(comm.size) if index not in odd))
         raise ReplicasDifferError(
-            f"the parameters of {name_ranks(ranks)} differ from the others' before the first step. Start every worker "
+            f"the parameters of {name_ranks(ranks)} are not those of worker {same} before the first step. Start every worker "
             "from the same weights: lioncub.broadcast_parameters(model) before the optimizer is made, or the same seed",
             ranks,
         )

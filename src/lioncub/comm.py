@@ -44,6 +44,16 @@ class Pending:
                 raise peer_error(ranks, problem) from problem
 
 
+@dataclass(frozen=True)
+class Refused:
+    """An operation that could not even be posted. The others of its pattern are: the living wait for them."""
+
+    problem: RuntimeError
+
+    def wait(self) -> None:
+        raise self.problem
+
+
 def is_timeout(problem: RuntimeError) -> bool:
     return "timed out" in str(problem).lower() or "timeout" in str(problem).lower()
 
@@ -133,7 +143,7 @@ class Comm:
         try:
             return ranks, operation(message, group=self.group, tag=tag, **{whom: self.members[peer]})
         except RuntimeError as problem:  # a peer known to be gone is refused when posting already
-            raise peer_error(ranks, problem) from problem
+            return ranks, Refused(problem)
 
     def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
         """NCCL needs all sends and receives of a pattern launched together."""

@@ -1,0 +1,69 @@
+"""The command line: parse, build one dataclass, call one function."""
+
+import signal
+import sys
+from pathlib import Path
+from typing import Annotated
+
+try:
+    import plotly  # noqa: F401
+    import rich  # noqa: F401
+    import typer
+except ModuleNotFoundError as missing:
+    print(f"the command line needs {missing.name}: pip install 'lioncub[cli]'", file=sys.stderr)
+    raise SystemExit(2) from None
+
+from lioncub._version import __version__
+from lioncub.demo.config import DemoConfig
+from lioncub.errors import ConfigError, LionCubError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    help="Train over slow networks: one bit per parameter instead of 32.",
+)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Options that come before a command."""
+
+
+@app.command()
+def demo(
+    steps: Annotated[int, typer.Option(help="Optimizer steps per method.")] = DemoConfig.steps,
+    workers: Annotated[int, typer.Option(help="Worker processes on this machine.")] = DemoConfig.workers,
+    out: Annotated[Path, typer.Option(help="Where records.jsonl and demo.html go.")] = DemoConfig.out,
+    seed: Annotated[int, typer.Option(help="Seed of the weights and the batches.")] = DemoConfig.seed,
+    width: Annotated[int, typer.Option(help="Width of the model.")] = DemoConfig.width,
+    layers: Annotated[int, typer.Option(help="Blocks of the model.")] = DemoConfig.layers,
+) -> None:
+    """Train a byte-level GPT with global Lion, Distributed Lion and Lion Cub, and compare them."""
+    from lioncub.demo.run import run_demo
+
+    run_demo(DemoConfig(steps=steps, workers=workers, out=out, seed=seed, width=width, layers=layers))
+
+
+def main() -> None:
+    """The console script: errors of this library are one message, not a traceback."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that workers are stopped too
+    try:
+        app()
+    except LionCubError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+if __name__ == "__main__":
+    main()

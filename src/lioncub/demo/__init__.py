@@ -1,0 +1,1 @@
+"""A demonstration: four worker processes train a byte-level GPT three ways."""
