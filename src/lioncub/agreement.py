@@ -75,8 +75,8 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
         same = comm.global_rank(next(index for index in range(comm.size) if index not in odd))
         raise ReplicasDifferError(
             f"the parameters of {name_ranks(ranks)} are not those of worker {same} before the first step. Start "
-            "every worker from the same weights: lioncub.broadcast_parameters(model) before the optimizer is made, or the "
-            "same seed",
+            "every worker from the same weights: the same seed, or lioncub.broadcast_parameters(model) before the "
+            "optimizer is made",
             ranks,
         )
     return int(answers[0][3])
