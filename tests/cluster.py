@@ -35,9 +35,9 @@ class Failure:
 def _serve(rank: int, size: int, store: str, timeout_seconds: float, sizes: tuple[int, ...], pipe: Connection) -> None:
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
-    timeout = timedelta(seconds=timeout_seconds)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=timeout)
-    groups = {n: dist.new_group(range(n), timeout=timeout) for n in sizes}
+    patient = timedelta(seconds=max(timeout_seconds, 60))  # starting up takes its time on a busy machine
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size, timeout=patient)
+    groups = {n: dist.new_group(range(n), timeout=timedelta(seconds=timeout_seconds)) for n in sizes}
     while True:
         try:
             task = pipe.recv()

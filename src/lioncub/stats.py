@@ -17,7 +17,7 @@ class Stats:
     bytes_received: int
     num_messages: int
     seconds_waited: float
-    """How long ``exchange()`` stood still for the network: what overlap could not hide."""
+    """How long ``exchange()`` stood still until everything had come back: what overlap could not hide."""
     voters: int
     """The fewest workers with finite gradients for any bucket."""
     abstentions: tuple[int, ...]

@@ -46,7 +46,8 @@ def _train_until(rank: int, group: dist.ProcessGroup, settings: dict[str, Any], 
         _end(how)
     started = time.monotonic()
     try:
-        optimizer = DistributedLion(model.named_parameters(), 1e-3, bucket_numel=1000, **{"codec": Vote(), **settings})
+        options = {"codec": Vote(), "process_group": group, "bucket_numel": 1000, **settings}
+        optimizer = DistributedLion(model.named_parameters(), 1e-3, **options)
     except PeerError as problem:
         return type(problem).__name__, str(problem), problem.ranks, time.monotonic() - started
     for step in range(6):
@@ -89,7 +90,7 @@ def _train_until(rank: int, group: dist.ProcessGroup, settings: dict[str, Any], 
     ],
 )
 def test_every_live_worker_names_the_victim_in_time(case: str, moment: str, how: str) -> None:
-    cluster = Cluster(4, timeout_seconds=TIMEOUT_SECONDS)
+    cluster = Cluster(4, sizes=(4,), timeout_seconds=TIMEOUT_SECONDS)
     try:
         for rank in range(4):
             cluster.pipes[rank].send((_train_until, 4, (CASES[case], how, moment)))

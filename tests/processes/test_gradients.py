@@ -115,7 +115,7 @@ def _retries(rank: int, group: dist.ProcessGroup) -> None:
 
 
 def test_a_retry_on_one_worker_does_not_mix_into_the_others_step() -> None:
-    cluster = Cluster(3, timeout_seconds=4)
+    cluster = Cluster(3, sizes=(3,), timeout_seconds=4)
     try:
         failures = cluster.attempt(3, _retries)
     finally:
