@@ -69,7 +69,6 @@ class Bucket:
             step=stamp.step,
             plan=stamp.plan,
             hyper=stamp.hyper,
-            attempt=stamp.attempt,
             fingerprint=self.fingerprint(stamp.step),
             present=tuple(present),
             flags=flags,
@@ -88,16 +87,16 @@ class Bucket:
                 crc = kernels.fingerprint(slot.param.detach().reshape(-1)[first:last], crc)
         return crc
 
-    def apply_(self, outcome: Outcome, header: Header) -> tuple[int, int]:
-        """Move the parameters, advance the momenta; returns on how many elements this worker agreed, and voted."""
+    def apply_(self, outcome: Outcome, advancing: Sequence[bool]) -> tuple[int, int]:
+        """Move the parameters, advance some momenta; returns on how many elements this worker agreed, and voted."""
         direction = outcome.codec.decode(outcome.combined, outcome.ballot).to(self.device)
-        for tensor, (slot, part) in enumerate(self.parts()):
+        for (slot, part), advances in zip(self.parts(), advancing, strict=True):
             if not outcome.ballot.voters_at(part.start):
                 continue  # nobody has a gradient: torch's optimizers leave such a parameter alone, decay included
             lr, weight_decay = float(slot.group["lr"]), slot.group["weight_decay"]
             rule.apply_(slot.param, direction[part].view(slot.param.shape), lr, weight_decay)
             g = slot.gradient
-            if g is not None and header.votes_on(tensor):
+            if g is not None and advances:
                 rule.advance_(slot.momentum, g, slot.group["betas"][1])
         return self._agreement(outcome)
 

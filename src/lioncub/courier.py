@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from lioncub.buckets import Bucket
 from lioncub.collectives import Outcome, Traffic
 from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.comm import Comm
-from lioncub.errors import GradientChangedError, PeerError
+from lioncub.errors import GradientChangedError, PeerError, PeerLostError
 from lioncub.guard import Flags, Header, Stamp
 from lioncub.inquest import missing_workers
 from lioncub.overlap import Flight, Pilot
@@ -31,6 +32,17 @@ class Shipment:
     flight: Flight[Outcome]
     witnesses: tuple[Witness, ...]
     """Of the gradients in it."""
+
+    def advancing(self) -> list[bool]:
+        """Which momenta take in their gradient: not where the worker abstained, nor where it is not what was sent."""
+        same = [witness.looks_the_same() for witness in self.witnesses]
+        if not all(same):
+            name = self.witnesses[same.index(False)].slot.name
+            warnings.warn(
+                f"the gradient of {name} changed between exchange() and apply(): its momentum does not take it in",
+                stacklevel=4,
+            )
+        return [unchanged and self.header.votes_on(tensor) for tensor, unchanged in enumerate(same)]
 
 
 @dataclass
@@ -60,21 +72,10 @@ class Delivery:
     load: Load
     seconds_waited: float
 
-    def check_gradients(self) -> None:
-        """Raise if a gradient is not the one that was exchanged: it would go into the momentum."""
-        for shipment in self.load.shipments:
-            for witness in shipment.witnesses:
-                if not witness.looks_the_same():
-                    raise GradientChangedError(
-                        f"worker {shipment.header.rank}: the gradient of {witness.slot.name} changed between "
-                        "exchange() and apply(). Nothing was applied: exchange() again"
-                    )
-
     def apply_(self, synchronizer: Synchronizer | None, step: int) -> Stats:
         """Move the parameters, advance the momenta, write averages over them."""
-        self.check_gradients()
         load = self.load
-        counts = [shipment.bucket.apply_(shipment.flight.result, shipment.header) for shipment in load.shipments]
+        counts = [s.bucket.apply_(s.flight.result, s.advancing()) for s in load.shipments]
         if synchronizer and load.momenta.averages:
             synchronizer.write_back_(load.momenta.pieces, load.momenta.averages.result)
         if synchronizer:
@@ -103,8 +104,6 @@ class Courier:
         self.comm = comm
         self.nonce = 0
         """Agreed on with the plan: the survivors of this group meet under it."""
-        self.attempt = 0
-        """How many times a step was begun."""
         self._pilot = Pilot(threaded=comm.size > 1 and comm.device.type == "cpu")
         self._load = Load()
         self._lost: PeerError | None = None
@@ -167,26 +166,24 @@ class Courier:
             guard.check(shipment.flight.result.headers, quorum=quorum, what=shipment.bucket.title)
         return Delivery(load, seconds_waited)
 
-    def announce_new_plan(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
-        """Complete a step of the old plan with nothing in it but the news. All workers must have the same news."""
+    def call_off(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
+        """End a step without applying it. ``stamp.flags`` says why; raises unless every worker says the same.
+
+        What has not left yet leaves now, with nothing in it but the reason: others may be waiting for it.
+        """
         for bucket in buckets:
             if not self.carries(bucket):
-                self.ship(bucket, replace(stamp, flags=Flags.REPLANNING))
+                self.ship(bucket, stamp)
         load = self._unload()
         self._land()
         if load.shipments:
-            headers = load.shipments[-1].flight.result.headers
-            if len(guard.flagged(headers, Flags.REPLANNING)) < len(headers):
-                guard.check(headers, quorum=0, what=load.shipments[-1].bucket.title)
-
-    def abandon(self) -> None:
-        """Complete what is in flight, for the others' sake, and forget it."""
-        if self._unload().shipments:
-            self._land()
+            last = load.shipments[-1]
+            headers = last.flight.result.headers
+            if len(guard.flagged(headers, stamp.flags)) < len(headers):
+                guard.check(headers, quorum=0, what=last.bucket.title)
 
     def _unload(self) -> Load:
         load, self._load = self._load, Load()
-        self.attempt += bool(load.shipments)
         return load
 
     def _land(self) -> float:
@@ -196,6 +193,9 @@ class Courier:
             ranks = missing_workers(self.comm, self.nonce, problem.ranks)
             self._lost = type(problem)(ranks, problem.detail)
             raise self._lost from problem
+        except KeyboardInterrupt:
+            self._lost = PeerLostError([self.comm.rank], "interrupted while messages were in flight")
+            raise
 
 
 def _tag(exchange: int) -> int:

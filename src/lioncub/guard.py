@@ -33,7 +33,7 @@ WIRE_VERSION = 1
 FINGERPRINT_STEPS = 64
 """Every parameter is in the fingerprint of one of this many steps."""
 
-_FIXED = struct.Struct("<HHIIQIIQIII")  # version flags rank bucket step plan hyper attempt fingerprint tensors crc
+_FIXED = struct.Struct("<HHIIQIIIII")  # version flags rank bucket step plan hyper fingerprint tensors crc
 _CRC = struct.Struct("<I")
 
 
@@ -45,6 +45,7 @@ class Flags(IntFlag):
     SPARSE = 2
     CHANGED = 4
     REPLANNING = 8
+    ABANDONED = 16
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,6 @@ class Stamp:
     step: int
     plan: int
     hyper: int
-    attempt: int
     flags: Flags = Flags.NONE
 
 
@@ -69,7 +69,6 @@ class Header:
     hyper: int
     fingerprint: int
     present: tuple[bool, ...]
-    attempt: int = 0
     flags: Flags = Flags.NONE
     version: int = WIRE_VERSION
 
@@ -89,7 +88,7 @@ class Header:
         """The bytes, with their CRC-32 in the last fixed field."""
         bits = np.packbits(np.array(self.present, dtype=bool), bitorder="little").tobytes()
         bitmap = bits.ljust(self.num_bytes(len(self.present)) - _FIXED.size, b"\0")
-        words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper, self.attempt)
+        words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper)
         fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), 0)
         crc = _CRC.pack(zlib.crc32(fixed + bitmap))
         return torch.frombuffer(bytearray(fixed[: -_CRC.size] + crc + bitmap), dtype=torch.uint8)
@@ -102,14 +101,14 @@ class Header:
             fields = _FIXED.unpack_from(data)
         except struct.error as problem:
             raise WireError(f"a message header of {len(data)} bytes is too short") from problem
-        version, flags, rank, bucket, step, plan, hyper, attempt, fingerprint, tensors, crc = fields
+        version, flags, rank, bucket, step, plan, hyper, fingerprint, tensors, crc = fields
         zeroed = data[: _FIXED.size - _CRC.size] + bytes(_CRC.size) + data[_FIXED.size :]
         if zlib.crc32(zeroed) != crc or len(data) != cls.num_bytes(tensors):
             raise WireError("a message header arrived damaged: its checksum does not match")
         bitmap = np.frombuffer(data, dtype=np.uint8, offset=_FIXED.size)
         present = np.unpackbits(bitmap, bitorder="little", count=tensors).astype(bool)
         seen = tuple(present.tolist())
-        return cls(rank, bucket, step, plan, hyper, fingerprint, seen, attempt, Flags(flags), version)
+        return cls(rank, bucket, step, plan, hyper, fingerprint, seen, Flags(flags), version)
 
 
 def ballot(headers: Sequence[Header], layout: Layout, step: int) -> Ballot:
@@ -132,14 +131,11 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
             f"{name_ranks(replanning)} froze, thawed, added or loaded parameters, the others did not: do it on every "
             "worker before the same step"
         )
-    _same(
-        headers,
-        "attempt",
-        lambda r: AgreementError(
-            f"{name_ranks(r)} began step {headers[0].step} another number of times than the others: catch errors and "
-            "skip batches on every worker alike"
-        ),
-    )
+    if abandoned := flagged(headers, Flags.ABANDONED):
+        raise AgreementError(
+            f"{name_ranks(abandoned)} dropped the batch of step {headers[0].step} after backward, the others did not. "
+            "Nothing was changed, and the next step can go on: drop batches on every worker alike"
+        )
     _same(
         headers,
         "hyper",

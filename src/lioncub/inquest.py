@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from torch.distributed import distributed_c10d
@@ -17,6 +18,8 @@ from lioncub.comm import Comm
 
 PATIENCE_SECONDS = 2.0
 """How long the living get to report."""
+UNNAMED_PATIENCE_SECONDS = 10.0
+"""The same where the backend did not say who is missing: some may notice at their time-out only."""
 
 
 def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
@@ -24,13 +27,18 @@ def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int
     found: list[tuple[int, ...]] = []
 
     def ask() -> None:
-        found.append(_ask(distributed_c10d._get_default_store(), comm, nonce, accused))
+        with suppress(RuntimeError):
+            found.append(_ask(distributed_c10d._get_default_store(), comm, nonce, accused))
 
     # In a thread with a deadline: the store may live in the very process that is gone.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(PATIENCE_SECONDS + 1)
+    thread.join(_patience_seconds(accused) + 1)
     return found[0] if found else tuple(accused)
+
+
+def _patience_seconds(accused: Sequence[int]) -> float:
+    return PATIENCE_SECONDS if len(accused) == 1 else UNNAMED_PATIENCE_SECONDS
 
 
 def _ask(store: Any, comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
@@ -39,7 +47,7 @@ def _ask(store: Any, comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[in
 
     store.set(key(comm.rank), "alive")
     everybody = [comm.global_rank(index) for index in range(comm.size)]
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + _patience_seconds(accused)
     while True:
         silent = tuple(rank for rank in everybody if not store.check([key(rank)]))
         certain = len(silent) <= 1 and set(silent) <= set(accused)

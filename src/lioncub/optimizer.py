@@ -153,7 +153,7 @@ class DistributedLion(Optimizer):
         raise ConfigError("this optimizer holds connections and cannot be pickled: save its state_dict()")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """As torch's. An exchange that backward has begun is completed and forgotten."""
+        """As torch's. A step that backward has begun is called off, on every worker alike."""
         self._abandon()
         super().zero_grad(set_to_none)
 
@@ -171,13 +171,14 @@ class DistributedLion(Optimizer):
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside accumulate gradients and send nothing."""
+        paused = self._watch.paused if self._watch else False
         if self._watch:
             self._watch.paused = True
         try:
             yield
         finally:
             if self._watch:
-                self._watch.paused = False
+                self._watch.paused = paused
 
     # ---- a step in its two halves -----------------------------------------------------------------------------------
 
@@ -189,7 +190,7 @@ class DistributedLion(Optimizer):
         """
         self._check_usable()
         if self._plan_changed():
-            self._courier.announce_new_plan(self._buckets, self._stamp())
+            self._courier.call_off(self._buckets, self._stamp(Flags.REPLANNING))
             self._refresh_plan()
         self._ready = None
         stamp = self._stamp(self._courier.verdict())
@@ -269,7 +270,7 @@ class DistributedLion(Optimizer):
             f"step {self._step}",
             f"collective {self._collective}",
         ]
-        settings += [f"quorum {self._quorum}", f"bucket_numel {self._bucket_numel}"]
+        settings += [f"quorum {self._quorum}", f"overlap {self._overlap}", f"bucket_numel {self._bucket_numel}"]
         if self._synchronizer:
             policy, chosen = self._synchronizer.policy, [slot.name for slot in self._synchronizer.slots]
             when = f"momentum every {policy.every}, spread {policy.spread}, budget {policy.budget}"
@@ -304,11 +305,12 @@ class DistributedLion(Optimizer):
         keys = ("betas", "weight_decay", "maximize")
         facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
         hyper = zlib.crc32(repr(facts).encode())
-        return Stamp(self._step, self._plan_number, hyper, self._courier.attempt, flags)
+        return Stamp(self._step, self._plan_number, hyper, flags)
 
+    @torch.no_grad()
     def _abandon(self) -> None:
-        """Forget a step that was begun."""
+        """Forget a step that was begun. If backward has begun it, the other workers must hear of it."""
         self._ready = None
-        self._courier.abandon()
-        if self._watch:
+        if self._watch and self._watch.touched:
             self._watch.reset()
+            self._courier.call_off(self._buckets, self._stamp(Flags.ABANDONED))

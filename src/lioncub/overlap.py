@@ -137,6 +137,11 @@ class GradientWatch:
         handles = [param.register_post_accumulate_grad_hook(landed) for param in self._where]
         self.close = weakref.finalize(self, _remove, handles)
 
+    @property
+    def touched(self) -> bool:
+        """Whether a gradient has landed since the last reset."""
+        return bool(self._seen)
+
     def reset(self) -> None:
         """Expect every gradient anew."""
         self._seen: set[Tensor] = set()

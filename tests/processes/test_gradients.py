@@ -16,7 +16,7 @@ from lioncub import (
     Mean,
     Vote,
 )
-from lioncub.errors import GradientChangedError, QuorumError
+from lioncub.errors import AgreementError, GradientChangedError, QuorumError
 from tests.cluster import Cluster
 from tests.small_model import loss_of, make_model, weights
 
@@ -103,26 +103,60 @@ def test_a_change_on_one_worker_raises_on_all(cluster: Cluster, how: str) -> Non
         assert "worker 1" in text
 
 
-def _retries(rank: int, group: dist.ProcessGroup) -> None:
-    """Worker 1 drops its first batch and begins the step anew, the others do not."""
+def _drop(rank: int, group: dist.ProcessGroup, droppers: tuple[int, ...], idle: bool) -> tuple[list[str], Tensor]:
+    """Some workers drop their second batch after backward. ``idle``: worker 1's last layer has no gradient then."""
     model = make_model()
     optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
-    loss_of(model, rank, 0).backward()
-    if rank == 1:
-        optimizer.zero_grad()
+    log = []
+    for step in range(4):
+        try:
+            optimizer.zero_grad()
+            if idle and step == 1 and rank == 1:
+                model[0](torch.ones(1, 10)).sum().backward()  # type: ignore[index]
+            else:
+                loss_of(model, rank, step).backward()
+            if step == 1 and rank in droppers:
+                optimizer.zero_grad()
+                log.append("dropped")
+                continue
+            optimizer.step()
+            log.append("stepped")
+        except AgreementError as problem:
+            assert "dropped the batch" in str(problem)
+            log.append("told")
+    return log, weights(model)
+
+
+@pytest.mark.parametrize("idle", [False, True])
+def test_a_batch_dropped_on_all_workers(cluster: Cluster, idle: bool) -> None:
+    results = cluster.run(3, _drop, (0, 1, 2), idle)
+    for log, final in results:
+        assert log == ["stepped", "dropped", "stepped", "stepped"]
+        assert torch.equal(final, results[0][1])
+
+
+def test_a_batch_dropped_on_one_worker_is_told_to_all(cluster: Cluster) -> None:
+    results = cluster.run(3, _drop, (1,), False)
+    for log, final in results:
+        assert log == ["stepped", "told", "stepped", "stepped"], "nobody applied that step, and all go on together"
+        assert torch.equal(final, results[0][1])
+
+
+def _nested(rank: int, group: dist.ProcessGroup) -> Tensor:
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
+    with optimizer.no_sync():
+        with optimizer.no_sync():
+            loss_of(model, rank, 0).backward()
         loss_of(model, rank, 1).backward()
+    loss_of(model, rank, 2).backward()
     optimizer.step()
+    return weights(model)
 
 
-def test_a_retry_on_one_worker_does_not_mix_into_the_others_step() -> None:
-    cluster = Cluster(3, sizes=(3,), timeout_seconds=4)
-    try:
-        failures = cluster.attempt(3, _retries)
-    finally:
-        cluster.close()
-    assert {f.kind for f in failures} <= {"AgreementError", "PeerTimeoutError", "PeerLostError"}
-    assert [failures[rank].kind for rank in (0, 2)] == ["AgreementError"] * 2
-    assert "another number of times" in failures[0].text
+def test_no_sync_nests(cluster: Cluster) -> None:
+    results = cluster.run(2, _nested)
+    assert torch.equal(results[0], results[1])
 
 
 def test_untouched_gradients_raise_no_false_alarm(cluster: Cluster) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lioncub import Dense, DistributedLion, Levels, LionCub, Mean, Vote
-from lioncub.errors import ConfigError, GradientChangedError, LionCubError, QuorumError, SparseGradientError
+from lioncub.errors import ConfigError, LionCubError, QuorumError, SparseGradientError
 
 
 def make_model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -262,15 +262,15 @@ def test_exchange_and_apply_apart() -> None:
         optimizer.apply()
 
 
-def test_gradients_changed_between_exchange_and_apply_are_refused() -> None:
+def test_a_gradient_changed_between_exchange_and_apply_stays_out_of_the_momentum() -> None:
     p = nn.Parameter(torch.ones(3))
     optimizer = DistributedLion([p], 0.1)
     p.grad = torch.ones(3)
     optimizer.exchange()
     p.grad.mul_(math.nan)
-    with pytest.raises(GradientChangedError, match="between exchange"):
+    with pytest.warns(UserWarning, match="between exchange"):
         optimizer.apply()
-    assert p.tolist() == [1, 1, 1]
+    torch.testing.assert_close(p.detach(), torch.full((3,), 0.9), msg="what was agreed on is applied everywhere")
     assert optimizer.state[p]["exp_avg"].tolist() == [0, 0, 0]
 
 

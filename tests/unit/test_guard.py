@@ -27,7 +27,7 @@ HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, presen
 def test_headers_round_trip(
     rank: int, bucket: int, step: int, plan: int, hyper: int, fingerprint: int, present: list[bool]
 ) -> None:
-    header = Header(rank, bucket, step, plan, hyper, fingerprint, tuple(present), 7, Flags.NOT_FINITE)
+    header = Header(rank, bucket, step, plan, hyper, fingerprint, tuple(present), Flags.NOT_FINITE)
     packed = header.pack()
     assert packed.numel() == Header.num_bytes(len(present))
     assert packed.numel() % 8 == 0, "payloads behind it stay aligned"
@@ -63,7 +63,7 @@ def headers(**change: object) -> list[Header]:
         ({"bucket": 9}, WireError),
         ({"step": 9}, AgreementError),
         ({"hyper": 9}, AgreementError),
-        ({"attempt": 9}, AgreementError),
+        ({"flags": Flags.ABANDONED}, AgreementError),
         ({"flags": Flags.REPLANNING}, AgreementError),
         ({"fingerprint": 9}, ReplicasDifferError),
         ({"flags": Flags.SPARSE}, SparseGradientError),
