@@ -116,8 +116,8 @@ class Courier:
     def carries(self, bucket: Bucket) -> bool:
         return any(shipment.bucket is bucket for shipment in self._load.shipments)
 
-    def landed_twice(self, name: str) -> None:
-        """A gradient that may have left already got more added to it."""
+    def note_change(self, name: str) -> None:
+        """A gradient is not, or may not be, what was sent."""
         self._load.changed = self._load.changed or name
 
     def verdict(self) -> Flags:
@@ -125,7 +125,7 @@ class Courier:
         for shipment in self._load.shipments:
             for witness in shipment.witnesses:
                 if not witness.agrees():
-                    self.landed_twice(witness.slot.name)
+                    self.note_change(witness.slot.name)
         return Flags.CHANGED if self._load.changed else Flags.NONE
 
     def ship(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:

@@ -298,7 +298,7 @@ class DistributedLion(Optimizer):
                 self._courier.ship(bucket, self._stamp(), early=True)
 
     def _landed_twice(self, name: str) -> None:
-        self._courier.landed_twice(name)
+        self._courier.note_change(name)
 
     def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
         """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""

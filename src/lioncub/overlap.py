@@ -93,11 +93,11 @@ class Pilot:
         errors = [flight.error for flight in flights if flight.error is not None]
         if errors:
             self._wreck += flights  # the backend may still write into the buffers of what it had not finished
-            raise min(errors, key=_rank_of)
+            raise min(errors, key=_noticed_at)
         return time.perf_counter() - started
 
 
-def _rank_of(error: Exception) -> float:
+def _noticed_at(error: Exception) -> float:
     """Lost peers explain all other errors, and the first loss the later ones."""
     return error.noticed if isinstance(error, PeerError) else float("inf")
 
