@@ -258,7 +258,7 @@ class DistributedLion(Optimizer):
         self._dirty = False
         if not self._overlap:
             return
-        watch = GradientWatch(self._buckets, self._ship_early, self._landed_twice)
+        watch = GradientWatch(self._buckets, self._ship_early, self._courier.note_change)
         if self._watch:
             self._watch.close()
             watch.paused = self._watch.paused
@@ -296,9 +296,6 @@ class DistributedLion(Optimizer):
         if bucket is not self._buckets[-1] and not self._plan_changed():
             with torch.no_grad():
                 self._courier.ship(bucket, self._stamp(), early=True)
-
-    def _landed_twice(self, name: str) -> None:
-        self._courier.note_change(name)
 
     def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
         """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""
