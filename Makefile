@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test format clean
+.PHONY: demo test sanitize bench format clean
 
 demo: $(VENV)/.demo       ## four workers train a byte-level GPT three ways; a table and a plot
 	$(BIN)/lioncub demo
@@ -14,12 +14,19 @@ test: $(VENV)/.dev       ## lint, types and every test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
+sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer
+	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
+	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan
+
+bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
+	$(BIN)/lioncub bench kernels
+
 format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 
 clean:                ## remove what these targets made
-	rm -rf $(VENV) demo-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-out bench-out .pytest_cache .mypy_cache .ruff_cache
 
 # torch goes first and pinned: anything else that depends on it would pull another build.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -29,10 +36,24 @@ $(VENV)/.torch: constraints.txt
 	$(PIP) torch
 	touch $@
 
-$(VENV)/.demo: $(VENV)/.torch pyproject.toml
+NATIVE := pyproject.toml CMakeLists.txt $(wildcard native/*)
+
+$(VENV)/.demo: $(VENV)/.torch $(NATIVE)
 	$(PIP) -e '.[cli]'
 	touch $@
 
-$(VENV)/.dev: $(VENV)/.torch pyproject.toml
+$(VENV)/.dev: $(VENV)/.torch $(NATIVE)
 	$(PIP) -e '.[dev]'
 	touch $@ $(VENV)/.demo
+
+# A sanitized build lives in a virtual environment of its own, which borrows the packages of the other one. Leaks are not
+# looked for: Python and torch never free all they have.
+.PHONY: sanitized
+sanitized: SANDBOX := build/sanitized-$(firstword $(RUNTIMES))
+sanitized:
+	$(PYTHON) -m venv --clear $(SANDBOX)
+	$(BIN)/python -c 'import site; print(site.getsitepackages()[0])' > `echo $(SANDBOX)/lib/python3*/site-packages`/borrowed.pth
+	$(SANDBOX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps . -C cmake.define.LIONCUB_SANITIZE=$(SANITIZER)
+	LD_PRELOAD="$(foreach name,$(RUNTIMES),$(shell $(CXX) -print-file-name=lib$(name).so))" \
+	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
+	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py

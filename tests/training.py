@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -31,16 +31,17 @@ class Job:
     """(step, worker, tensor) whose gradient is None."""
     broken: tuple[tuple[int, int, int], ...] = ()
     """(step, worker, tensor) whose gradient holds a NaN."""
+    dtype: torch.dtype = torch.float32
     options: dict[str, Any] = field(default_factory=dict)
 
     def parameters(self) -> list[Tensor]:
         generator = torch.Generator().manual_seed(7)
-        return [torch.randn(shape, generator=generator) for shape in self.shapes]
+        return [torch.randn(shape, generator=generator).to(self.dtype) for shape in self.shapes]
 
     def gradient(self, step: int, worker: int, tensor: int) -> Tensor | None:
         if (step, worker, tensor) in self.absent:
             return None
-        g = _gradient(self.shapes[tensor], step, worker, tensor)
+        g = _gradient(self.shapes[tensor], step, worker, tensor).to(self.dtype)
         if (step, worker, tensor) in self.broken:
             g = g.clone()
             g.view(-1)[-1] = float("nan")
@@ -91,7 +92,7 @@ def train(rank: int, group: dist.ProcessGroup, job: Job, codec: Codec, collectiv
 def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | None = None) -> tuple[Any, Any]:
     """The same training by the reference: parameters, and momenta ``[tensor][worker]``."""
     xs = [value.view(-1) for value in job.parameters()]
-    ms = [torch.zeros(num_workers, x.numel()) for x in xs]
+    ms = [torch.zeros(num_workers, x.numel(), dtype=job.options.get("momentum_dtype")) for x in xs]
     spread = [0.0] * len(xs)
     selected = [sync is not None and sync.budget is None] * len(xs)
     for step in range(job.steps):
@@ -111,10 +112,17 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
                 betas=job.betas,
                 weight_decay=job.weight_decay,
                 voters=voters,
+                store=_store(job, tensor, step),
             )
         if sync is not None and num_workers > 1:
             selected = _synchronize(ms, before, selected, spread, step, sync)
     return xs, ms
+
+
+def _store(job: Job, tensor: int, step: int) -> Callable[[Tensor], Tensor] | None:
+    seed = job.options.get("rounding_seed", 0)
+    noisy = job.options.get("stochastic_rounding")
+    return partial(reference.rounded_at_random, seed=seed, tensor=tensor, t=step) if noisy else None
 
 
 def _synchronize(

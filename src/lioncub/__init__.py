@@ -4,6 +4,7 @@ from lioncub._version import __version__
 from lioncub.agreement import broadcast_parameters
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.collectives import Hierarchical, TwoPhase
+from lioncub.lion import Lion
 from lioncub.momentum import MomentumSync
 from lioncub.optimizer import DistributedLion
 from lioncub.recipes import LionCub
@@ -15,6 +16,7 @@ __all__ = [
     "DistributedLion",
     "Hierarchical",
     "Levels",
+    "Lion",
     "LionCub",
     "Mean",
     "MomentumSync",

@@ -6,13 +6,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
+from torch import Tensor
 
 from lioncub import kernels, rule
 from lioncub.codecs import Codec
 from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
 from lioncub.comm import Comm
 from lioncub.guard import FINGERPRINT_STEPS, Flags, Header, Stamp
-from lioncub.layout import Layout
+from lioncub.kernels import Cut, Part, UpdateVector
+from lioncub.layout import BLOCK, Layout
+from lioncub.settings import Rounding
 from lioncub.slots import Slot
 
 
@@ -45,24 +48,25 @@ class Bucket:
         num_voters = self.collective.num_voters(comm.size)
         return self.collective.traffic(Wire.of(self.codec, self.layout, num_voters), comm)
 
-    def parcel(self, comm: Comm, stamp: Stamp, tag: int) -> Parcel:
-        """Read gradients and momenta, write neither."""
-        dtype = rule.compute_dtype(self.slots[0].param)
-        u = torch.zeros(self.layout.padded_numel, dtype=dtype, device=self.device)
-        present, flags = [], stamp.flags
-        for slot, part in self.parts():
-            g = slot.gradient
-            present.append(g is not None)
-            if g is None:
-                continue
-            if g.layout != torch.strided:
-                flags |= Flags.SPARSE
-                continue
-            rule.update_vector(slot.momentum, g, slot.group["betas"][0], out=u[part].view(slot.param.shape))
-        if not kernels.all_finite(u):
-            flags |= Flags.NOT_FINITE
+    @property
+    def dtype(self) -> torch.dtype:
+        """The precision that is computed in."""
+        return rule.computed_in(self.slots[0].param)
+
+    def parcel(self, comm: Comm, stamp: Stamp, tag: int) -> tuple[Parcel, Tensor]:
+        """What to bring to the exchange, and the payload. Reads gradients and momenta, writes neither."""
+        gradients = [slot.gradient for slot in self.slots]
+        flags = stamp.flags
+        if any(g is not None and g.layout != torch.strided for g in gradients):
+            flags |= Flags.SPARSE
+        codec, u = self.collective.first_codec(self.codec), self._update_vector(gradients)
         if flags:
-            u.zero_()
+            payload, _ = codec.encode_update(u.silent(), stamp.step)
+        else:
+            payload, finite = codec.encode_update(u, stamp.step)
+            if not finite:
+                flags |= Flags.NOT_FINITE
+                payload, _ = codec.encode_update(u.silent(), stamp.step)
         header = Header(
             rank=comm.rank,
             bucket=self.index,
@@ -70,10 +74,17 @@ class Bucket:
             plan=stamp.plan,
             hyper=stamp.hyper,
             fingerprint=self.fingerprint(stamp.step),
-            present=tuple(present),
+            present=tuple(g is not None for g in gradients),
             flags=flags,
         )
-        return Parcel(self.codec, self.layout, header, u, tag)
+        return Parcel(self.codec, self.layout, header, self.dtype, tag), payload
+
+    def _update_vector(self, gradients: Sequence[Tensor | None]) -> UpdateVector:
+        parts = [
+            Part() if g is None else rule.update(slot.momentum, g, slot.group)
+            for slot, g in zip(self.slots, gradients, strict=True)
+        ]
+        return UpdateVector(parts, self.layout, self.dtype, self.device)
 
     def fingerprint(self, step: int) -> int:
         """CRC-32 of this step's 1/64 of the bucket's parameters."""
@@ -87,27 +98,40 @@ class Bucket:
                 crc = kernels.fingerprint(slot.param.detach().reshape(-1)[first:last], crc)
         return crc
 
-    def apply_(self, outcome: Outcome, advancing: Sequence[bool]) -> tuple[int, int]:
+    def apply_(self, outcome: Outcome, advancing: Sequence[bool], rounding: Rounding) -> tuple[int, int]:
         """Move the parameters, advance some momenta; returns on how many elements this worker agreed, and voted."""
-        direction = outcome.codec.decode(outcome.combined, outcome.ballot).to(self.device)
+        counts = self._agreement(outcome)
+        moves = []
         for (slot, part), advances in zip(self.parts(), advancing, strict=True):
-            if not outcome.ballot.voters_at(part.start):
+            num_voters = len(outcome.ballot.voters_at(part.start))
+            if not num_voters:
                 continue  # nobody has a gradient: torch's optimizers leave such a parameter alone, decay included
-            lr, weight_decay = float(slot.group["lr"]), slot.group["weight_decay"]
-            rule.apply_(slot.param, direction[part].view(slot.param.shape), lr, weight_decay)
-            g = slot.gradient
-            if g is not None and advances:
-                rule.advance_(slot.momentum, g, slot.group["betas"][1])
-        return self._agreement(outcome)
+            g = slot.gradient if advances else None
+            noise = rounding.noise(slot.param, slot.number, outcome.ballot.step)
+            moves.append(
+                rule.move(
+                    slot.param, slot.momentum, g, slot.group, start=part.start, num_voters=num_voters, noise=noise
+                )
+            )
+        direction = outcome.codec.direction(outcome.combined, outcome.ballot)
+        kernels.apply_(moves, direction._replace(payload=direction.payload.to(self.device)))
+        return counts
 
     def _agreement(self, outcome: Outcome) -> tuple[int, int]:
-        spans = [span for span in outcome.ballot.spans if outcome.voter in span.voters]
-        if not spans:
-            return 0, 0
-        matches = outcome.codec.matches(outcome.payload.to(outcome.combined.device), outcome.combined, outcome.ballot)
-        cuts = [(span.start, min(span.stop, self.layout.numel)) for span in spans]
-        agreed = sum(kernels.count_bits(matches, start, stop) for start, stop in cuts)
-        return agreed, sum(stop - start for start, stop in cuts)
+        mine = [span for span in outcome.ballot.spans if outcome.voter in span.voters]
+        cuts = [Cut(span.start, min(span.stop, self.layout.numel), len(span.voters)) for span in mine]
+        agreed, blocks = 0, outcome.payload.shape[1]
+        for number, shard in enumerate(outcome.payload.to(outcome.combined.device)):
+            first = number * blocks * BLOCK
+            ballot = outcome.ballot.part(first, first + blocks * BLOCK)
+            combined = outcome.combined[number * blocks : (number + 1) * blocks]
+            inside = [
+                Cut(max(start - first, 0), min(stop - first, blocks * BLOCK), num_voters)
+                for start, stop, num_voters in cuts
+                if start < first + blocks * BLOCK and stop > first
+            ]
+            agreed += outcome.codec.count_matches(shard, combined, ballot, inside)
+        return agreed, sum(cut.stop - cut.start for cut in cuts)
 
 
 @dataclass
@@ -136,7 +160,7 @@ def plan_buckets(
         buckets.append(Bucket(len(buckets), tuple(lot), layout, used, collective.resolve(used, layout, comm)))
 
     for slot in reversed([slot for slot in slots if slot.param.numel()]):
-        key = (slot.group["codec"], slot.param.device, rule.compute_dtype(slot.param))
+        key = (slot.group["codec"], slot.param.device, rule.computed_in(slot.param))
         bucket = filling.setdefault(key, _Open())
         bucket.slots.append(slot)
         bucket.numel += slot.param.numel()

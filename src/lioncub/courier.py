@@ -18,6 +18,7 @@ from lioncub.errors import GradientChangedError, PeerError, PeerLostError
 from lioncub.guard import Flags, Header, Stamp
 from lioncub.inquest import missing_workers
 from lioncub.overlap import Flight, Pilot
+from lioncub.settings import Rounding
 from lioncub.slots import Witness
 from lioncub.stats import Stats
 from lioncub.synchronizer import Piece, Synchronizer
@@ -72,10 +73,10 @@ class Delivery:
     load: Load
     seconds_waited: float
 
-    def apply_(self, synchronizer: Synchronizer | None, step: int) -> Stats:
+    def apply_(self, synchronizer: Synchronizer | None, rounding: Rounding, step: int) -> Stats:
         """Move the parameters, advance the momenta, write averages over them."""
         load = self.load
-        counts = [s.bucket.apply_(s.flight.result, s.advancing()) for s in load.shipments]
+        counts = [s.bucket.apply_(s.flight.result, s.advancing(), rounding) for s in load.shipments]
         if synchronizer and load.momenta.averages:
             synchronizer.write_back_(load.momenta.pieces, load.momenta.averages.result)
         if synchronizer:
@@ -131,8 +132,9 @@ class Courier:
     def ship(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:
         """Encode a bucket and launch its exchange. ``early``: backward goes on and could still change gradients."""
         witnesses = tuple(Witness.of(slot, with_content=early) for slot in bucket.slots)
-        parcel = bucket.parcel(self.comm, stamp, _tag(bucket.index))
-        flight = Flight(bucket.collective.exchange(self.comm, parcel), ordered=bucket.collective.ordered)
+        parcel, payload = bucket.parcel(self.comm, stamp, _tag(bucket.index))
+        flight = Flight(bucket.collective.exchange(self.comm, parcel, payload), ordered=bucket.collective.ordered)
+        del payload  # the exchange owns it now, and drops it when it has left
         self._pilot.launch(flight)
         self._load.traffic += bucket.traffic(self.comm)
         self._load.shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
@@ -149,8 +151,7 @@ class Courier:
                 for tensor, slot in enumerate(shipment.bucket.slots)
                 if shipment.header.votes_on(tensor)
             }
-            collective, parcel = synchronizer.exchange(load.momenta.pieces, voted, step, tag)
-            load.momenta.averages = Flight(collective.exchange(self.comm, parcel), ordered=collective.ordered)
+            load.momenta.averages = synchronizer.exchange(load.momenta.pieces, voted, step, tag)
             self._pilot.launch(load.momenta.averages)
         if synchronizer.measured(step):
             load.momenta.samples = Flight(synchronizer.gather_samples(step, tag + TAGS_PER_EXCHANGE), ordered=False)

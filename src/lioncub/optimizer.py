@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
-from torch.optim import Optimizer
 
 from lioncub.agreement import Plan, agree
 from lioncub.buckets import Bucket, plan_buckets
@@ -22,14 +20,14 @@ from lioncub.errors import ConfigError, LionCubError
 from lioncub.guard import Flags, Stamp
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
-from lioncub.settings import check_group, checked_quorum
+from lioncub.settings import Rounding, checked_quorum
 from lioncub.slots import Slot
-from lioncub.state import momenta_of, momentum_for
+from lioncub.state import MomentumOptimizer, momenta_of
 from lioncub.stats import Stats
 from lioncub.synchronizer import Synchronizer
 
 
-class DistributedLion(Optimizer):
+class DistributedLion(MomentumOptimizer):
     """Lion on many workers, each with its own data and momentum, that send signs or levels instead of gradients.
 
     Args:
@@ -46,6 +44,9 @@ class DistributedLion(Optimizer):
         quorum: raise when fewer workers than this have finite gradients; None is 1.
         maximize: ascend.
         bucket_numel: elements per bucket; None picks an eighth of the model, between 1 M and 16 M.
+        momentum_dtype: bfloat16 halves the state's memory.
+        stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
+            half a step of bfloat16 are not lost. All replicas draw the same numbers, from ``rounding_seed``.
 
     Construction compares settings and parameters with all workers and raises on each of them if any differs.
 
@@ -73,16 +74,15 @@ class DistributedLion(Optimizer):
         quorum: int | None = None,
         maximize: bool = False,
         bucket_numel: int | None = None,
+        momentum_dtype: torch.dtype = torch.float32,
+        stochastic_rounding: bool = False,
+        rounding_seed: int = 0,
     ) -> None:
-        params = [params] if isinstance(params, Tensor) else list(params)
-        if not params:
-            raise ConfigError(
-                "the optimizer got an empty parameter list: pass model.parameters() of a model that has any"
-            )
         self._dirty = True
         self._collective = collective_from(collective)
         self._momentum_sync = momentum_sync
         self._bucket_numel = bucket_numel
+        self._rounding = Rounding(stochastic_rounding, rounding_seed)
         self._ready: Delivery | None = None
         self._watch: GradientWatch | None = None
         defaults = {
@@ -93,13 +93,10 @@ class DistributedLion(Optimizer):
             "codec": codec,
             "step": 0,
         }
-        super().__init__(params, defaults)
-        params = [param for group in self.param_groups for param in group["params"]]
-        if not params:
-            raise ConfigError("the parameter groups are empty: pass model.parameters() of a model that has any")
-
+        super().__init__(params, defaults, momentum_dtype)
+        first = next(param for group in self.param_groups for param in group["params"])
         self._process_group = process_group
-        self._comm = Comm.of(process_group, params[0].device)
+        self._comm = Comm.of(process_group, first.device)
         self._overlap = overlap and self._comm.size > 1
         self._quorum = checked_quorum(quorum, self._comm.size)
         self._lay_out()  # what this worker can refuse by itself it refuses before it speaks to the others
@@ -112,16 +109,6 @@ class DistributedLion(Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        try:
-            check_group(group)
-        except ConfigError:
-            del self.param_groups[-1]
-            raise
-        group["step"] = self.param_groups[0]["step"]
-        for param in group["params"]:
-            if "exp_avg" not in self.state[param]:
-                self.state[param]["exp_avg"] = momentum_for(param)
         self._dirty = True
 
     def state_dict(self) -> dict[str, Any]:
@@ -134,16 +121,12 @@ class DistributedLion(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, with two differences: momenta keep their precision (torch would cast them to the parameter's),
         and codecs are configuration: those of this optimizer stay."""
-        saved = momenta_of(state_dict, self.param_groups)
-        settings = [{key: group[key] for key in group if key != "params"} for group in self.param_groups]
+        momenta_of(state_dict, self.param_groups)  # a state that does not fit must not end a step that is under way
+        codecs = [group["codec"] for group in self.param_groups]
         self._abandon()
         super().load_state_dict(state_dict)
-        for group, mine in zip(self.param_groups, settings, strict=True):
-            group["codec"] = mine["codec"]
-            for key, value in mine.items():
-                group.setdefault(key, value)  # what another Lion's state does not know
-        for param, momentum in zip((p for group in self.param_groups for p in group["params"]), saved, strict=True):
-            self.state[param]["exp_avg"] = momentum_for(param, momentum)
+        for group, codec in zip(self.param_groups, codecs, strict=True):
+            group["codec"] = codec
         self._dirty = True
 
     def __deepcopy__(self, memo: object) -> None:
@@ -209,7 +192,7 @@ class DistributedLion(Optimizer):
         if self._ready is None:
             raise LionCubError("apply() without an exchange: call exchange() first, or step()")
         ready, self._ready = self._ready, None
-        self.stats = ready.apply_(self._synchronizer, self._step)
+        self.stats = ready.apply_(self._synchronizer, self._rounding, self._step)
         for group in self.param_groups:
             group["step"] += 1
 
@@ -230,10 +213,11 @@ class DistributedLion(Optimizer):
         return step
 
     def _slots(self) -> list[Slot]:
-        slots = []
+        slots: list[Slot] = []
         for number, group in enumerate(self.param_groups):
             names = group.get("param_names") or [f"{number}.{i}" for i in range(len(group["params"]))]
-            slots += [Slot(p, group, self.state[p], name) for p, name in zip(group["params"], names, strict=True)]
+            for param, name in zip(group["params"], names, strict=True):
+                slots.append(Slot(param, group, self.state[param], name, len(slots)))
         return slots
 
     def _plan_changed(self) -> bool:
@@ -271,6 +255,7 @@ class DistributedLion(Optimizer):
             f"collective {self._collective}",
         ]
         settings += [f"quorum {self._quorum}", f"overlap {self._overlap}", f"bucket_numel {self._bucket_numel}"]
+        settings += [f"momentum in {self._momentum_dtype}", f"{self._rounding}"]
         if self._synchronizer:
             policy, chosen = self._synchronizer.policy, [slot.name for slot in self._synchronizer.slots]
             when = f"momentum every {policy.every}, spread {policy.spread}, budget {policy.budget}"

@@ -44,6 +44,7 @@ class Flight(Generic[T]):
             except PeerError as problem:
                 self._pending = self._exchange.throw(problem)
             else:
+                self._pending = Pending()  # what was waited for holds on to its buffers
                 self._pending = next(self._exchange)
         except StopIteration as finished:
             self._result = finished.value

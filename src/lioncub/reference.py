@@ -35,19 +35,50 @@ def lion_step(
     betas: tuple[float, float],
     weight_decay: float,
     voters: Sequence[int] | None = None,
+    store: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of all workers: the new ``x`` and ``m``. A worker that does not vote keeps its momentum."""
+    """One step of all workers: the new ``x`` and ``m``. A worker that does not vote keeps its momentum.
+
+    Half precision is computed in float32 and rounded when it is stored; ``store`` does that for ``x``, else to nearest.
+    """
     beta1, beta2 = betas
     voters = range(len(g)) if voters is None else voters
     if not voters:
         return x, m
-    u = m * beta1 + g * (1 - beta1)
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    g = g.to(wide)
+    u = m.to(wide) * beta1 + g * (1 - beta1)
     direction = combine(u, t, voters) if len(g) > 1 else torch.sign(u[0])  # a world of one is Lion
-    x = x * (1 - lr * weight_decay) - direction * lr
-    m = m.clone()
+    moved = x.to(wide) * (1 - lr * weight_decay) - direction * lr
+    x = store(moved) if store else moved.to(x.dtype)
+    advanced = m.clone()
     for i in voters:
-        m[i] = m[i] * beta2 + g[i] * (1 - beta2)
-    return x, m
+        advanced[i] = (m[i].to(wide) * beta2 + g[i] * (1 - beta2)).to(m.dtype)
+    return x, advanced
+
+
+def rounded_at_random(x: Tensor, seed: int, tensor: int, t: int) -> Tensor:
+    """float32 to bfloat16, up or down with a probability that keeps the mean, by a hash of where and when."""
+
+    def mixed(z: int) -> int:  # splitmix64's finaliser
+        z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+        z = (z ^ z >> 27) * 0x94D049BB133111EB % 2**64
+        return z ^ z >> 31
+
+    key = mixed((mixed((mixed(seed % 2**64) + tensor + 1) % 2**64) + t + 1) % 2**64)
+
+    def random16(coordinate: int) -> int:
+        z = (coordinate ^ key) % 2**32
+        z = (z ^ z >> 16) * 0x21F0AAAD % 2**32
+        z = ((z ^ z >> 15) + (key >> 32)) * 0x735A2D97 % 2**32
+        return (z ^ z >> 15) >> 16
+
+    def rounded(coordinate: int, bits: int) -> int:
+        return bits + random16(coordinate) >> 16 << 16
+
+    words = [rounded(i, bits % 2**32) for i, bits in enumerate(x.view(torch.int32).tolist())]
+    signed = [word - 2**32 if word >= 2**31 else word for word in words]
+    return torch.tensor(signed, dtype=torch.int32).view(torch.float32).to(torch.bfloat16)
 
 
 # ---- Distributed Lion ----------------------------------------------------------------------------------------------

@@ -1,43 +1,60 @@
-"""Lion's update as functions on tensors. Nothing here knows that other workers exist.
+"""What Lion does with a gradient and a direction. Nothing here knows that other workers exist.
 
     u = β1·m + (1-β1)·g          x ← (1 - lr·wd)·x - lr·direction          m ← β2·m + (1-β2)·g
 
-Every product and every sum is rounded once: no fused multiply-add, no ``alpha=``, no ``lerp``. Their rounding
-differs between vector body and tail, and between processors, and replicas must stay bit-identical.
+The passes over memory are :mod:`lioncub.kernels`'; these functions give them their coefficients. ``maximize`` turns
+the gradient's sign, which is exact, so no negated copy is made.
 """
 
 from __future__ import annotations
 
-import torch
+from typing import Any
+
 from torch import Tensor
 
-from lioncub.kernels import in_cache
+from lioncub.kernels import Move, Noise, Part
+from lioncub.kernels.dispatch import computed_in as computed_in
+from lioncub.kernels.torch_ops import blend_
 
 
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The precision of momentum, update vector and arithmetic for a parameter."""
-    return torch.float64 if x.dtype == torch.float64 else torch.float32
+def gain(beta: float, *, maximize: bool) -> float:
+    """What the gradient is multiplied with: 1-β, with the sign to descend."""
+    return -(1 - beta) if maximize else 1 - beta
 
 
-def update_vector(m: Tensor, g: Tensor, beta1: float, *, out: Tensor) -> Tensor:
-    """``u = β1·m + (1-β1)·g``, written to ``out``."""
-    for m_part, g_part, u_part in in_cache(m, g, out):
-        torch.mul(m_part, beta1, out=u_part).add_(g_part.to(m.dtype) * (1 - beta1))
-    return out
+def update(m: Tensor, g: Tensor, group: dict[str, Any]) -> Part:
+    """u = β1·m + (1-β1)·g."""
+    beta1 = group["betas"][0]
+    return Part(m, g, beta1, gain(beta1, maximize=group["maximize"]))
 
 
-def advance_(m: Tensor, g: Tensor, beta2: float) -> Tensor:
-    """``m ← β2·m + (1-β2)·g`` with the worker's own gradient."""
-    for m_part, g_part in in_cache(m, g):
-        m_part.mul_(beta2).add_(g_part.to(m.dtype) * (1 - beta2))
-    return m
+def move(
+    x: Tensor,
+    m: Tensor,
+    g: Tensor | None,
+    group: dict[str, Any],
+    *,
+    start: int,
+    num_voters: int,
+    noise: Noise | None = None,
+) -> Move:
+    """x ← (1 - lr·wd)·x - lr·direction; with a gradient, m ← β2·m + (1-β2)·g."""
+    lr = float(group["lr"])
+    decay = 1 - lr * group["weight_decay"]
+    if g is None:
+        return Move(x, start, lr, decay, num_voters, noise=noise)
+    beta2 = group["betas"][1]
+    return Move(x, start, lr, decay, num_voters, m, g, beta2, gain(beta2, maximize=group["maximize"]), noise)
 
 
-def apply_(x: Tensor, direction: Tensor, lr: float, weight_decay: float) -> Tensor:
-    """``x ← (1 - lr·wd)·x - lr·direction``, computed in ``compute_dtype`` and rounded once into ``x``."""
-    for x_part, d_part in in_cache(x, direction):
-        wide = x_part.to(compute_dtype(x))  # the very same tensor where x is float32 or float64
-        wide.mul_(1 - lr * weight_decay).sub_(d_part.to(wide.dtype) * lr)
-        if wide is not x_part:
-            x_part.copy_(wide)
-    return x
+def coefficients(group: dict[str, Any]) -> tuple[float, float, float, float, float, float]:
+    """Those of :class:`lioncub.kernels.Stride`: all of Lion in one pass."""
+    lr, (beta1, beta2), maximize = float(group["lr"]), group["betas"], group["maximize"]
+    decay = 1 - lr * group["weight_decay"]
+    return lr, decay, beta1, gain(beta1, maximize=maximize), beta2, gain(beta2, maximize=maximize)
+
+
+def advanced(m: Tensor, g: Tensor, group: dict[str, Any]) -> Tensor:
+    """β2·m + (1-β2)·g as a new tensor in the precision of computation, rounded as :func:`move` would."""
+    beta2 = group["betas"][1]
+    return blend_(m.to(computed_in(m), copy=True), g, beta2, gain(beta2, maximize=group["maximize"])).to(m.dtype)

@@ -19,6 +19,8 @@ class Slot:
     group: dict[str, Any]
     state: dict[str, Any]
     name: str
+    number: int
+    """Its place among all parameters of the optimizer."""
 
     @property
     def momentum(self) -> Tensor:
@@ -27,9 +29,8 @@ class Slot:
 
     @property
     def gradient(self) -> Tensor | None:
-        """The gradient to descend, or None."""
-        g = self.param.grad
-        return -g if g is not None and self.group["maximize"] else g
+        """As backward left it; ``group["maximize"]`` says whether to climb it."""
+        return self.param.grad
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,64 @@
-"""The momenta in an optimizer's state: made, and taken from a saved state."""
+"""The momenta in an optimizer's state: made, saved and loaded in their own precision."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.optim import Optimizer
 
-from lioncub import rule
 from lioncub.errors import ConfigError
+from lioncub.settings import check_group, checked_momentum_dtype
 
 
-def momentum_for(param: Tensor, value: Tensor | None = None) -> Tensor:
-    """A momentum in its own precision, contiguous whatever the parameter's memory order: ``value``, or zeros."""
-    momentum = torch.zeros(param.shape, dtype=rule.compute_dtype(param), device=param.device)
+class MomentumOptimizer(Optimizer):
+    """An optimizer whose state is a momentum for each parameter, made at construction."""
+
+    def __init__(self, params: Iterable[Any], defaults: dict[str, Any], momentum_dtype: torch.dtype) -> None:
+        self._momentum_dtype = checked_momentum_dtype(momentum_dtype)
+        params = [params] if isinstance(params, Tensor) else list(params)
+        if not params:
+            raise ConfigError(
+                "the optimizer got an empty parameter list: pass model.parameters() of a model that has any"
+            )
+        super().__init__(params, defaults)
+        if not any(group["params"] for group in self.param_groups):
+            raise ConfigError("the parameter groups are empty: pass model.parameters() of a model that has any")
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        try:
+            check_group(group)
+        except ConfigError:
+            del self.param_groups[-1]
+            raise
+        group["step"] = self.param_groups[0]["step"]
+        for param in group["params"]:
+            if "exp_avg" not in self.state[param]:
+                self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, but momenta keep their precision: torch would cast them to the parameter's."""
+        saved = momenta_of(state_dict, self.param_groups)
+        settings = [{key: group[key] for key in group if key != "params"} for group in self.param_groups]
+        super().load_state_dict(state_dict)
+        for group, mine in zip(self.param_groups, settings, strict=True):
+            for key, value in mine.items():
+                group.setdefault(key, value)  # what another Lion's state does not know
+        for param, momentum in zip((p for group in self.param_groups for p in group["params"]), saved, strict=True):
+            self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, momentum)
+
+
+def momentum_for(param: Tensor, dtype: torch.dtype, value: Tensor | None = None) -> Tensor:
+    """A momentum in its own precision, contiguous whatever the parameter's memory order: ``value``, or zeros.
+
+    ``dtype`` is bfloat16 or float32; the momentum of a float64 parameter is float64.
+    """
+    own = torch.float64 if param.dtype == torch.float64 else dtype
+    momentum = torch.zeros(param.shape, dtype=own, device=param.device)
     return momentum if value is None else momentum.copy_(value)
 
 

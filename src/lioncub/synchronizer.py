@@ -14,6 +14,7 @@ from lioncub.comm import Comm, Pending
 from lioncub.guard import Header
 from lioncub.layout import Layout
 from lioncub.momentum import MomentumSync, divergence, sample
+from lioncub.overlap import Flight
 from lioncub.slots import Slot
 
 BUCKET = 0xFFFFFFFF
@@ -34,10 +35,10 @@ class Piece:
 
     def advanced(self, *, with_gradient: bool) -> Tensor:
         """What the piece will be after this step, without changing it."""
-        m, g = self.place.clone(), self.slot.gradient
+        m, g = self.place, self.slot.gradient
         if g is None or not with_gradient:
-            return m
-        return rule.advance_(m, g.reshape(-1)[self.start : self.stop], self.slot.group["betas"][1])
+            return m.clone()
+        return rule.advanced(m, g.reshape(-1)[self.start : self.stop], self.slot.group)
 
 
 class Synchronizer:
@@ -70,15 +71,17 @@ class Synchronizer:
     def _collective(self, layout: Layout) -> Collective:
         return TwoPhase().resolve(self.policy.codec, layout, self.comm)  # the fewest bytes: these are counted
 
-    def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> tuple[Collective, Parcel]:
-        """The exchange of some pieces. ``voted`` holds the ids of the slots whose momentum advances this step."""
+    def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> Flight[Outcome]:
+        """The exchange of some pieces, not launched yet. ``voted``: ids of the slots whose momentum advances now."""
         layout = self._layout(pieces)
         u = torch.zeros(layout.padded_numel)
         for piece, start in zip(pieces, layout.starts, strict=True):
             value = piece.advanced(with_gradient=id(piece.slot) in voted)
             u[start : start + value.numel()] = value
         header = Header(self.comm.rank, BUCKET, step, 0, 0, 0, (True,) * len(pieces))
-        return self._collective(layout), Parcel(self.policy.codec, layout, header, u, tag)
+        collective, codec = self._collective(layout), self.policy.codec
+        parcel = Parcel(codec, layout, header, u.dtype, tag)
+        return Flight(collective.exchange(self.comm, parcel, codec.encode(u, layout, step)), ordered=collective.ordered)
 
     def write_back_(self, pieces: Sequence[Piece], outcome: Outcome) -> None:
         mean = self.policy.codec.mean(outcome.combined, outcome.ballot)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import cache, partial
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from lioncub import Dense, Hierarchical, Levels, MomentumSync, TwoPhase, Vote, reference
+from lioncub import Codec, Dense, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote, kernels, reference
 from lioncub.collectives import Collective
 from tests.cluster import Cluster
 from tests.table import ROWS
@@ -118,3 +120,31 @@ def test_missing_and_broken_gradients_equal_the_reference(cluster: Cluster, row:
     for result in results:
         for step, who in enumerate(result["abstentions"]):
             assert who == tuple(sorted(worker for s, worker, _ in BROKEN if s == step))
+
+
+HALF: list[dict[str, Any]] = [
+    {"stochastic_rounding": True, "rounding_seed": 5},
+    {"stochastic_rounding": True, "momentum_dtype": torch.bfloat16},
+    {"momentum_dtype": torch.bfloat16, "bucket_numel": 300},
+]
+
+
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+@pytest.mark.parametrize("options", HALF, ids=["noisy", "noisy-half", "half"])
+def test_half_precision_equals_the_reference(cluster: Cluster, options: dict[str, Any], num_workers: int) -> None:
+    log = partial(reference.levels, bits=4, scale="l1", grid="log")
+    for dtype in (torch.bfloat16,) if options.get("stochastic_rounding") else (torch.bfloat16, torch.float16):
+        job = Job(steps=8, dtype=dtype, options=options)
+        for codec, combine in ((Vote(), reference.vote), (Levels(4, grid="log"), log), (Mean(), reference.mean)):
+            assert_matches(cluster.run(num_workers, train, job, codec, "two-phase"), oracle(job, num_workers, combine))
+
+
+def train_with_mixed_bodies(rank: int, group: dist.ProcessGroup, job: Job, codec: Codec) -> dict[str, Any]:
+    with kernels.using("torch") if rank % 2 else nullcontext():
+        return train(rank, group, job, codec, "two-phase")
+
+
+@pytest.mark.parametrize("row", range(len(ROWS)), ids=[row.id for row in ROWS])
+def test_a_machine_without_a_compiler_agrees_with_the_others(cluster: Cluster, row: int) -> None:
+    job = Job(absent=ABSENT, broken=BROKEN)
+    assert_matches(cluster.run(4, train_with_mixed_bodies, job, ROWS[row].codec), oracle(job, 4, ROWS[row].combine))

@@ -11,7 +11,8 @@ from torch import Tensor
 from lioncub import Dense, Levels, Mean, Vote, reference
 from lioncub.codecs.levels import LevelSums
 from lioncub.errors import ConfigError
-from lioncub.kernels import pack_bits, sign_bits, torch_ops, unpack_bits
+from lioncub.kernels import Cut, UpdateVector, torch_ops
+from lioncub.kernels.bits import count_bits, pack_bits, pack_bits_anywhere, unpack_bits, unpack_bits_anywhere
 from lioncub.layout import BLOCK, Ballot, Layout, Span
 from tests.table import ROWS, Row
 
@@ -134,7 +135,7 @@ def test_packing_is_lossless(num_bytes: int, seed: int) -> None:
 def test_bits_are_counted(a: int, b: int, seed: int) -> None:
     bits = torch.rand(64, generator=torch.Generator().manual_seed(seed)) < 0.5
     start, stop = min(a, b), max(a, b)
-    assert torch_ops.count_bits(pack_bits(bits), start, stop) == int(bits[start:stop].sum())
+    assert count_bits(pack_bits(bits), start, stop) == int(bits[start:stop].sum())
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.id)
@@ -147,22 +148,25 @@ def test_agreement_counts_equal_signs(row: Row) -> None:
     outcome = row.codec.combine(payloads, ballot)
     for payload in payloads:
         expected = row.codec.votes(payload) == torch.sign(row.codec.decode(outcome, ballot))
-        matches = unpack_bits(row.codec.matches(payload, outcome, ballot)).bool()
-        assert torch.equal(matches, expected)
-        assert 0.3 < matches.float().mean() <= 1
+        for cut in (Cut(0, 192, 3), Cut(5, 70, 3), Cut(64, 191, 3)):
+            matches = row.codec.count_matches(payload, outcome, ballot, [cut])
+            assert matches == expected[cut.start : cut.stop].sum()
+        assert 0.3 < expected.float().mean() <= 1
 
 
 def test_torch_body_of_packing_equals_the_numpy_one() -> None:
     bits = torch.rand(512) < 0.5
     packed = pack_bits(bits)
-    assert torch.equal(torch_ops.pack_bits_anywhere(bits), packed)
-    assert torch.equal(torch_ops.unpack_bits_anywhere(packed), unpack_bits(packed))
+    assert torch.equal(pack_bits_anywhere(bits), packed)
+    assert torch.equal(unpack_bits_anywhere(packed), unpack_bits(packed))
 
 
 def test_zeros_alternate_by_coordinate_inside_their_tensor() -> None:
-    u = torch.zeros(12)
-    assert sign_bits(u, (0, 5, 6), 0).tolist() == [False, True, False, True, False, False] + [False, True] * 3
-    assert sign_bits(u, (0, 5, 6), 1).tolist() == [True, False, True, False, True, True] + [True, False] * 3
+    layout = Layout((5, 1, 6), 1)
+    for step in (0, 1):
+        bits = unpack_bits(Vote().encode(torch.zeros(64), layout, step))[:12]
+        starts = [0] * 5 + [5] + [6] * 6
+        assert bits.tolist() == [(element - start + step) % 2 for element, start in enumerate(starts)]
 
 
 def test_finite_check_survives_overflowing_sums() -> None:
@@ -173,11 +177,12 @@ def test_finite_check_survives_overflowing_sums() -> None:
 
 def test_scale_does_not_depend_on_threads() -> None:
     u = torch.randn(300_001) ** 3
+    update = UpdateVector.of(u, Layout((len(u),), 1))
     threads = torch.get_num_threads()
-    sums = []
+    units = []
     for count in (1, 2, 3):
         torch.set_num_threads(count)
-        sums.append(torch_ops.abs_sum(u).item())
+        units.append(torch_ops.units(update, "l1")[0].item())
     torch.set_num_threads(threads)
-    assert len(set(sums)) == 1
-    assert sums[0] / u.numel() == pytest.approx(reference.magnitude_scale(u, "l1").item())
+    assert len(set(units)) == 1
+    assert units[0] == pytest.approx(reference.magnitude_scale(u, "l1").item())

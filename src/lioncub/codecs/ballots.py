@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import cached_property, reduce
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
-from lioncub.codecs.base import Codec, from_planes, packed_planes, planes
-from lioncub.kernels import in_cache, sign_bits
+from lioncub import kernels
+from lioncub.codecs.base import Codec, decoded
+from lioncub.kernels import Cut, Direction, Tally, UpdateVector
+from lioncub.kernels.bits import from_planes, planes
 from lioncub.layout import BLOCK, Ballot, Layout
-
-CHUNK_BLOCKS = 512
 
 
 class SignMagnitude(Codec):
@@ -25,7 +26,7 @@ class SignMagnitude(Codec):
     @property
     @abstractmethod
     def magnitudes(self) -> tuple[int, ...]:
-        """What each index is worth; 1, 2, 4 … of them."""
+        """What each index is worth; 1, 2, 4 … of them, ascending."""
 
     @property
     @abstractmethod
@@ -35,82 +36,47 @@ class SignMagnitude(Codec):
     @abstractmethod
     def ternary(self) -> bool: ...
 
-    @abstractmethod
     def indices(self, u: Tensor, layout: Layout) -> Tensor:
-        """The magnitude's index of each element of ``u``, as uint8."""
+        """The magnitude's index of each element of ``u``, as uint8. Needed where :meth:`encode` is not overridden."""
+        raise NotImplementedError(f"{type(self).__name__} needs indices() or an encode() of its own")
 
     @cached_property
-    def index_bits(self) -> int:
-        return (len(self.magnitudes) - 1).bit_length()
+    def tally(self) -> Tally:
+        return Tally(self.magnitudes, self.casting, self.ternary)
 
     @property
     def up_block_bytes(self) -> int:
-        return BLOCK // 8 * (1 + self.index_bits)
+        return BLOCK // 8 * (1 + self.tally.index_bits)
 
     def down_block_bytes(self, num_voters: int) -> int:
         return BLOCK // 8 * (2 if self.ternary else 1)
 
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
-        bits = [sign_bits(u, layout.starts, step)]
-        if self.index_bits:
-            index = self.indices(u, layout)
-            bits += [(index >> k) & 1 for k in range(self.index_bits)]
-        return from_planes(bits)
+        (sign,) = planes(kernels.encode_signs(UpdateVector.of(u, layout), step, abstain=False).payload)
+        index = self.indices(u, layout)
+        return from_planes([sign, *((index >> k) & 1 for k in range(self.tally.index_bits))])
 
     def values(self, payload: Tensor) -> Tensor:
         """The integers of a payload, int32 ``[blocks · 64]``."""
         sign, *index_planes = planes(payload)
         value = sign.to(torch.int32).mul_(2).sub_(1)
-        if not index_planes:
-            return value
         index = torch.zeros_like(value)
         for k, plane in enumerate(index_planes):
             index += plane.to(torch.int32) << k
         return value * torch.tensor(self.magnitudes, dtype=torch.int32, device=value.device)[index]
 
     def combine(self, payloads: Tensor, ballot: Ballot) -> Tensor:
-        chunks = [
-            self._combine_chunk(chunk, ballot.part(k * CHUNK_BLOCKS * BLOCK, (k + 1) * CHUNK_BLOCKS * BLOCK))
-            for k, chunk in enumerate(payloads.split(CHUNK_BLOCKS, dim=1))
-        ]
-        return torch.cat(chunks)
+        return kernels.majority(payloads, ballot, self.tally)
 
-    def _combine_chunk(self, payloads: Tensor, ballot: Ballot) -> Tensor:
-        total = torch.zeros(payloads.shape[1] * BLOCK, dtype=torch.int32, device=payloads.device)
-        decisive = torch.zeros_like(total)
-        for worker, payload in enumerate(payloads):
-            spans = [span for span in ballot.spans if worker in span.voters]
-            if not spans:
-                continue
-            q = self.values(payload)
-            for span in spans:
-                part = slice(span.start, span.stop)
-                total[part] += q[part]
-                if self.casting and worker == span.casting_voter(ballot.step):
-                    decisive[part] = q[part]
-        if self.casting:
-            total = torch.where(total == 0, decisive, total)
-        return from_planes([total > 0, total != 0] if self.ternary else [total > 0])
+    def direction(self, combined: Tensor, ballot: Ballot) -> Direction:
+        return Direction("signs", combined)
 
     def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
-        sign, *moved = planes(combined)
-        direction = torch.empty(sign.shape, dtype=torch.float32, device=sign.device)
-        for parts in in_cache(direction, sign, *moved):
-            parts[0].copy_(parts[1]).mul_(2).sub_(1)
-            if moved:
-                parts[0].mul_(parts[2])
-        return direction
-
-    def matches(self, payload: Tensor, combined: Tensor, ballot: Ballot) -> Tensor:
-        mine, *index_planes = packed_planes(payload)
-        theirs, *moved = packed_planes(combined)
-        same = ~(mine ^ theirs)
-        if self.magnitudes[0] > 0 and not moved:
-            return same.reshape(-1)
-        ones = torch.full_like(same, 255)
-        i_move = reduce(torch.bitwise_or, index_planes) if self.magnitudes[0] == 0 else ones
-        it_moves = moved[0] if moved else ones
-        return ((same & i_move & it_moves) | ~(i_move | it_moves)).reshape(-1)
+        return decoded(self.direction(combined, ballot), ballot)
 
     def votes(self, payload: Tensor) -> Tensor:
         return torch.sign(self.values(payload))
+
+    def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
+        own_zeros = self.magnitudes[0] == 0
+        return kernels.count_matches(payload, self.direction(combined, ballot), cuts, own_zeros=own_zeros)

@@ -8,11 +8,13 @@ every collective, the statistics and the planner then work with it.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from lioncub.kernels import pack_bits, unpack_bits
+from lioncub import kernels
+from lioncub.kernels import Cut, Direction, Encoded, UpdateVector
 from lioncub.layout import BLOCK, Ballot, Layout
 
 
@@ -45,6 +47,11 @@ class Codec(ABC):
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
         """``u [padded_numel]`` to a payload. ``u`` is zero wherever this worker abstains, and in the padding."""
 
+    def encode_update(self, u: UpdateVector, step: int) -> Encoded:
+        """The payload of an update vector that is not computed yet. Codecs with a kernel of their own never make it."""
+        values, finite = kernels.encode_values(u, u.dtype)
+        return Encoded(self.encode(values.view(u.dtype).view(-1), u.layout, step), finite)
+
     @abstractmethod
     def combine(self, payloads: Tensor, ballot: Ballot) -> Tensor:
         """``[workers, blocks, up]`` to ``[blocks, down]``, counting only the voters of the ballot."""
@@ -53,25 +60,25 @@ class Codec(ABC):
     def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
         """The direction ``[blocks · 64]``, float32, the same bits on every worker."""
 
+    def direction(self, combined: Tensor, ballot: Ballot) -> Direction:
+        """The direction in a form that kernels can apply: as it is on the wire, where they know that form."""
+        values = self.decode(combined, ballot).to(torch.float32).view(torch.uint8)
+        return Direction("values", values.view(len(combined), -1))
+
     @abstractmethod
     def votes(self, payload: Tensor) -> Tensor:
         """Where each element of this worker's payload points: -1, 0 or 1, ``[blocks · 64]``."""
 
-    def matches(self, payload: Tensor, combined: Tensor, ballot: Ballot) -> Tensor:
-        """A packed bit per element: did this worker's payload point where the outcome points?"""
-        return pack_bits(self.votes(payload) == torch.sign(self.decode(combined, ballot)))
+    def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
+        """On how many elements of the cuts this worker's payload points where the outcome points."""
+        same = self.votes(payload) == torch.sign(self.decode(combined, ballot))
+        return sum(int(same[start:stop].sum()) for start, stop, _ in cuts)
 
 
-def planes(payload: Tensor) -> list[Tensor]:
-    """The bit planes of a payload, unpacked: plane k of a block is its k-th group of 8 bytes."""
-    return [unpack_bits(plane) for plane in packed_planes(payload)]
-
-
-def packed_planes(payload: Tensor) -> tuple[Tensor, ...]:
-    """The bit planes of a payload as they are, ``[blocks, 8]`` each."""
-    return payload.view(len(payload), -1, BLOCK // 8).unbind(1)
-
-
-def from_planes(bits: list[Tensor]) -> Tensor:
-    """Pack bit planes ``[blocks · 64]`` into a payload ``[blocks, 8 · planes]``."""
-    return torch.stack([pack_bits(plane).view(-1, BLOCK // 8) for plane in bits], dim=1).flatten(1)
+def decoded(direction: Direction, ballot: Ballot) -> Tensor:
+    """All elements of a direction, float32."""
+    values = torch.empty(len(direction.payload) * BLOCK, device=direction.payload.device)
+    for span in ballot.spans:
+        part = slice(span.start, span.stop)
+        values[part] = kernels.direction_values(direction, span.start, span.stop, len(span.voters))
+    return values

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lioncub import kernels
 from lioncub.codecs.base import Codec
 from lioncub.errors import ConfigError
+from lioncub.kernels import Direction, Encoded, UpdateVector
 from lioncub.layout import BLOCK, Ballot, Layout
 
 
@@ -39,6 +41,9 @@ class Dense(Codec):
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
         return u.to(self.dtype).view(torch.uint8).view(layout.blocks, -1)
 
+    def encode_update(self, u: UpdateVector, step: int) -> Encoded:
+        return kernels.encode_values(u, self.dtype)
+
     def values(self, payload: Tensor) -> Tensor:
         """The numbers of a payload, float32 ``[blocks · 64]``."""
         return payload.contiguous().view(self.dtype).view(-1).to(torch.float32)
@@ -61,6 +66,9 @@ class Dense(Codec):
         for span in ballot.spans:
             total[span.start : span.stop].div_(max(len(span.voters), 1))
         return total
+
+    def direction(self, combined: Tensor, ballot: Ballot) -> Direction:
+        return Direction("sign-of", combined, self.dtype)
 
     def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
         return torch.sign(self.values(combined))

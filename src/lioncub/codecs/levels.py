@@ -9,10 +9,12 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lioncub import kernels
 from lioncub.codecs.ballots import SignMagnitude
 from lioncub.codecs.base import Codec
 from lioncub.errors import ConfigError
-from lioncub.kernels import abs_sum
+from lioncub.kernels import Encoded, Quantiser, UpdateVector
+from lioncub.kernels.torch_ops import units
 from lioncub.layout import BLOCK, Ballot, Layout
 
 LOG2_BASE = {2: 3, 3: 2, 4: 1, 5: 1}
@@ -20,32 +22,6 @@ LOG2_BASE = {2: 3, 3: 2, 4: 1, 5: 1}
 
 Scale = Literal["l1", "linf"]
 Grid = Literal["midrise", "log", "midtread"]
-
-
-def relative_magnitudes(u: Tensor, layout: Layout, scale: Scale) -> Tensor:
-    """|u| over the worker's own scale, mean|u| or max|u|, tensor by tensor; 0 where u is 0."""
-    r = torch.zeros_like(u)
-    for start, length in zip(layout.starts, layout.lengths, strict=True):
-        piece = u[start : start + length]
-        unit = piece.abs().amax() if scale == "linf" else (abs_sum(piece) / length).to(u.dtype)
-        torch.div(piece.abs(), unit, out=r[start : start + length])
-    return r.masked_fill_(u == 0, 0.0)
-
-
-def floor_log2(r: Tensor) -> Tensor:
-    """⌊log2 r⌋ for r ≥ 0: the exponent as it is stored, so that no logarithm can round across a level.
-
-    Zero and subnormals come out as the smallest exponent, infinity as the largest.
-    """
-    if r.dtype == torch.float64:
-        return (r.view(torch.int64) >> 52) - 1023
-    return (r.view(torch.int32) >> 23) - 127
-
-
-def round_levels(u: Tensor, layout: Layout, scale: Scale, max_level: int) -> Tensor:
-    """The paper's grid, |q| = min(round(|u|/mean|u| · s/2), s): saturates at 2·mean|u|, or at max|u|."""
-    factor = max_level * (0.5 if scale == "l1" else 1.0)
-    return relative_magnitudes(u, layout, scale).mul_(factor).round_().clamp_(max=max_level)
 
 
 @dataclass(frozen=True)
@@ -103,18 +79,15 @@ class Levels(SignMagnitude):
     def summand(self, num_voters: int) -> Codec | None:
         return LevelSums(self.bits, self.scale, num_voters) if self.grid == "midtread" else None
 
-    def indices(self, u: Tensor, layout: Layout) -> Tensor:
-        L = self.num_levels
-        if self.grid == "midtread":
-            return round_levels(u, layout, self.scale, L - 1).to(torch.uint8)
-        r = relative_magnitudes(u, layout, self.scale)
-        if self.grid == "midrise":
-            factor = L * (0.5 if self.scale == "l1" else 1.0)
-            return r.mul_(factor).floor_().clamp_(max=L - 1).to(torch.uint8)
-        # L∞ shifts the grid so that the largest magnitude has the top level.
-        shift = 1 if self.scale == "l1" else L - 1
-        e = torch.div(floor_log2(r), LOG2_BASE[self.bits], rounding_mode="floor").add_(shift)
-        return e.clamp_(0, L - 1).to(torch.uint8)
+    @property
+    def quantiser(self) -> Quantiser:
+        return Quantiser(self.grid, self.bits, self.scale, LOG2_BASE.get(self.bits, 1))
+
+    def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
+        return self.encode_update(UpdateVector.of(u, layout), step).payload
+
+    def encode_update(self, u: UpdateVector, step: int) -> Encoded:
+        return kernels.encode_levels(u, step, self.quantiser)
 
 
 @dataclass(frozen=True)
@@ -154,7 +127,12 @@ class LevelSums(Codec):
         return self.up_block_bytes
 
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
-        level = round_levels(u, layout, self.scale, self.max_level)
+        scales = units(UpdateVector.of(u, layout), self.scale)
+        r = torch.zeros_like(u)
+        for start, length, scale in zip(layout.starts, layout.lengths, scales, strict=True):
+            torch.div(u[start : start + length].abs(), scale, out=r[start : start + length])
+        factor = self.max_level * (0.5 if self.scale == "l1" else 1.0)
+        level = r.masked_fill_(u == 0, 0.0).mul_(factor).round_().clamp_(max=self.max_level)
         offset = level.mul_(torch.sign(u)).add_(self.max_level).to(torch.uint8).view(-1, self.per_byte)
         packed = torch.zeros(len(offset), dtype=torch.uint8, device=u.device)
         for k in range(self.per_byte):

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
 from torch import Tensor
 
+from lioncub import kernels
 from lioncub.codecs.ballots import SignMagnitude
-from lioncub.codecs.base import Codec, from_planes, planes
+from lioncub.codecs.base import Codec, decoded
 from lioncub.errors import ConfigError
-from lioncub.kernels import sign_bits
+from lioncub.kernels import Cut, Direction, Encoded, UpdateVector
+from lioncub.kernels.bits import planes
 from lioncub.layout import BLOCK, Ballot, Layout
 
 
@@ -46,8 +49,11 @@ class Vote(SignMagnitude):
     def ternary(self) -> bool:
         return self.ties == "zero" or self.zeros == "abstain"
 
-    def indices(self, u: Tensor, layout: Layout) -> Tensor:
-        return (u != 0).to(torch.uint8)
+    def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
+        return self.encode_update(UpdateVector.of(u, layout), step).payload
+
+    def encode_update(self, u: UpdateVector, step: int) -> Encoded:
+        return kernels.encode_signs(u, step, abstain=self.zeros == "abstain")
 
 
 @dataclass(frozen=True)
@@ -62,26 +68,23 @@ class Mean(Codec):
         return BLOCK // 8 * num_voters.bit_length()
 
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
-        return from_planes([sign_bits(u, layout.starts, step)])
+        return self.encode_update(UpdateVector.of(u, layout), step).payload
+
+    def encode_update(self, u: UpdateVector, step: int) -> Encoded:
+        return kernels.encode_signs(u, step, abstain=False)
 
     def combine(self, payloads: Tensor, ballot: Ballot) -> Tensor:
-        count = torch.zeros(payloads.shape[1] * BLOCK, dtype=torch.int32, device=payloads.device)
-        for worker, payload in enumerate(payloads):
-            (bits,) = planes(payload)
-            for span in ballot.spans:
-                if worker in span.voters:
-                    count[span.start : span.stop] += bits[span.start : span.stop]
-        return from_planes([((count >> k) & 1).to(torch.uint8) for k in range(len(payloads).bit_length())])
+        return kernels.count_ones(payloads, ballot)
+
+    def direction(self, combined: Tensor, ballot: Ballot) -> Direction:
+        return Direction("counts", combined)
 
     def decode(self, combined: Tensor, ballot: Ballot) -> Tensor:
-        count = torch.zeros(combined.shape[0] * BLOCK, dtype=torch.float32, device=combined.device)
-        for k, plane in enumerate(planes(combined)):
-            count += plane.to(torch.float32) * 2**k
-        for span in ballot.spans:
-            num_voters = max(len(span.voters), 1)
-            count[span.start : span.stop].mul_(2).sub_(num_voters).div_(num_voters)
-        return count
+        return decoded(self.direction(combined, ballot), ballot)
 
     def votes(self, payload: Tensor) -> Tensor:
         (bits,) = planes(payload)
         return bits.to(torch.int8).mul_(2).sub_(1)
+
+    def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
+        return kernels.count_matches(payload, self.direction(combined, ballot), cuts, own_zeros=False)

@@ -11,15 +11,19 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
+import torch
 from torch import Tensor
 
 from lioncub import guard
-from lioncub.codecs import Codec, Dense
+from lioncub.codecs import Codec, Vote
 from lioncub.comm import Comm, Pending
 from lioncub.guard import Header
 from lioncub.layout import BLOCK, Ballot, Layout
 
 Exchange: TypeAlias = Generator[Pending, None, "Outcome"]
+
+SINGLE_VOTER = Vote(zeros="abstain")
+"""Two bits hold -1, 0 and 1: with nobody to combine with, the sign itself."""
 
 TAGS_PER_EXCHANGE = 8
 """Messages of one exchange that may be in flight between the same two workers."""
@@ -32,16 +36,13 @@ class Parcel:
     codec: Codec
     layout: Layout
     header: Header
-    u: Tensor
-    """The update vector, padded; zero where the worker abstains."""
+    dtype: torch.dtype
+    """The precision of the update vector."""
     tag: int
 
     @property
     def header_bytes(self) -> int:
         return Header.num_bytes(len(self.layout.lengths))
-
-    def encode(self) -> Tensor:
-        return self.codec.encode(self.u, self.layout, self.header.step)
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ class Outcome:
     combined: Tensor
     ballot: Ballot
     payload: Tensor
-    """What this worker (or its node) sent."""
+    """What this worker (or its node) sent, ``[shards, blocks, bytes]``."""
     voter: int
     """This worker's (or its node's) number among the voters."""
     headers: tuple[Header, ...]
@@ -111,11 +112,15 @@ class Collective(ABC):
 
     def codec_for(self, codec: Codec, num_workers: int) -> Codec:
         """The codec as this collective uses it. With a single voter nothing needs to be lost: that is Lion."""
-        return codec if self.num_voters(num_workers) > 1 else Dense()
+        return codec if self.num_voters(num_workers) > 1 else SINGLE_VOTER
 
-    def exchange(self, comm: Comm, parcel: Parcel) -> Exchange:
-        """Encode and combine one bucket."""
-        return self.exchange_payload(comm, parcel, parcel.encode())
+    def first_codec(self, codec: Codec) -> Codec:
+        """What a worker encodes with before :meth:`exchange`."""
+        return codec
+
+    def exchange(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Exchange:
+        """Combine one bucket, whose payload :meth:`first_codec` made."""
+        return self.exchange_payload(comm, parcel, payload) if comm.size > 1 else _alone(parcel, payload)
 
     @abstractmethod
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
@@ -124,6 +129,14 @@ class Collective(ABC):
     @abstractmethod
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         """What one exchange moves, seen from ``comm.index``."""
+
+
+def _alone(parcel: Parcel, payload: Tensor) -> Exchange:
+    """A single voter's payload is the outcome."""
+    headers = (parcel.header,)
+    ballot = guard.ballot(headers, parcel.layout, parcel.header.step)
+    yield Pending()
+    return Outcome(parcel.codec, payload, ballot, payload.unsqueeze(0), 0, headers)
 
 
 def ballot_part(parcel: Parcel, headers: tuple[Header, ...], first_block: int, blocks: int) -> Ballot:

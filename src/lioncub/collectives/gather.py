@@ -32,7 +32,8 @@ class GatherAll(Collective):
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
         ballot = ballot_part(parcel, headers, first_block, len(payload))
         votes = inbox[:, parcel.header_bytes :].view(comm.size, len(payload), -1)
-        return Outcome(parcel.codec, parcel.codec.combine(votes, ballot), ballot, payload, comm.index, headers)
+        combined = parcel.codec.combine(votes, ballot)
+        return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         message = wire.header_bytes + wire.blocks * wire.up_block_bytes

@@ -78,12 +78,15 @@ class Hierarchical(Collective):
         outer = self._outer.resolve(codec, self._share(layout, comm), counterparts)
         return replace(self, inner=self.per_node(comm.size), outer=outer)
 
-    def exchange(self, comm: Comm, parcel: Parcel) -> Exchange:
+    def first_codec(self, codec: Codec) -> Codec:
+        return Dense()
+
+    def exchange(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Exchange:
         headers = yield from roll_call(comm, parcel)
         node, counterparts = self._node(comm), self._counterparts(comm)
         dense = Dense()
-        local = yield from TwoPhase().exchange(node, replace(parcel, codec=dense, tag=parcel.tag + 1))
-        mean = dense.mean(local.combined, local.ballot).to(parcel.u)
+        local = yield from TwoPhase().exchange(node, replace(parcel, codec=dense, tag=parcel.tag + 1), payload)
+        mean = dense.mean(local.combined, local.ballot).to(parcel.dtype)
 
         payload = parcel.codec.encode(mean, parcel.layout, parcel.header.step)
         share_blocks = len(payload) // node.size
@@ -96,7 +99,8 @@ class Hierarchical(Collective):
         gathered, pending = node.all_gather(share.combined.reshape(-1), parcel.tag + 6)
         yield pending
         ballot = guard.ballot(share.headers, parcel.layout, parcel.header.step)
-        return Outcome(parcel.codec, gathered.view(len(payload), -1), ballot, payload, share.voter, headers)
+        combined = gathered.view(len(payload), -1)
+        return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), share.voter, headers)
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
         raise AssertionError("nodes average before they encode: use exchange()")

@@ -42,7 +42,7 @@ class Server(Collective):
             combined = yield from self._serve(comm, parcel, payload, ballot)
         else:
             combined = yield from self._ask(comm, parcel, payload)
-        return Outcome(parcel.codec, combined, ballot, payload, comm.index, headers)
+        return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def _serve(self, comm: Comm, parcel: Parcel, payload: Tensor, ballot: Ballot) -> Generator[Pending, None, Tensor]:
         inbox = payload.new_empty(comm.size, *payload.shape, device=comm.device)

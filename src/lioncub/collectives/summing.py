@@ -8,6 +8,7 @@ from torch import Tensor
 
 from lioncub.codecs import Codec
 from lioncub.collectives.base import (
+    SINGLE_VOTER,
     Collective,
     Exchange,
     Outcome,
@@ -37,7 +38,7 @@ class SumAllReduce(Collective):
                 f'collective "sum" cannot add up {codec} payloads: use Levels(bits, grid="midtread") or Dense(), or '
                 'collective "two-phase", "gather" or "server"'
             )
-        return super().codec_for(summand, num_workers)
+        return summand if num_workers > 1 else SINGLE_VOTER
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
         headers = yield from roll_call(comm, parcel)
@@ -47,7 +48,7 @@ class SumAllReduce(Collective):
         assert dtype is not None, "codec_for() admits codecs that add up only"
         total = payload.to(comm.device).clone()
         yield comm.all_reduce(total.view(dtype))
-        return Outcome(parcel.codec, total, ballot, payload, comm.index, headers)
+        return Outcome(parcel.codec, total, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         headers = Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)

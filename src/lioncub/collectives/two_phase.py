@@ -49,21 +49,23 @@ class TwoPhase(Collective):
         return self
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
+        blocks, up = payload.shape
         shards = payload.view(comm.size, -1)
-        rows = torch.cat([parcel.header.pack().to(shards.device).expand(comm.size, -1), shards], dim=1)
-        inbox, pending = comm.all_to_all(rows.to(comm.device), parcel.tag, collectives=self.ordered)
+        rows = torch.cat([parcel.header.pack().to(shards.device).expand(comm.size, -1), shards], dim=1).to(comm.device)
+        sent = payload = shards = rows[:, parcel.header_bytes :].view(comm.size, -1, up)  # the original can go
+        inbox, pending = comm.all_to_all(rows, parcel.tag, collectives=self.ordered)
         yield pending
 
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
-        ballot = ballot_part(parcel, headers, first_block, len(payload))
-        mine = len(payload) // comm.size * BLOCK
-        votes = inbox[:, parcel.header_bytes :].view(comm.size, -1, parcel.codec.up_block_bytes)
+        ballot = ballot_part(parcel, headers, first_block, blocks)
+        mine = blocks // comm.size * BLOCK
+        votes = inbox[:, parcel.header_bytes :].view(comm.size, -1, up)
         winners = parcel.codec.combine(votes, ballot.part(comm.index * mine, (comm.index + 1) * mine))
+        del inbox, votes, pending  # before the winners need room
         gathered, pending = comm.all_gather(winners.view(-1), parcel.tag + 1, collectives=self.ordered)
         yield pending
 
-        combined = gathered.view(len(payload), -1)
-        return Outcome(parcel.codec, combined, ballot, payload, comm.index, headers)
+        return Outcome(parcel.codec, gathered.view(blocks, -1), ballot, sent, comm.index, headers)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         shard = wire.blocks // comm.size

@@ -1,23 +1,62 @@
-"""The passes over memory, one signature each. Bodies: :mod:`lioncub.kernels.torch_ops`, which works anywhere."""
+"""The passes over memory: one signature each, several bodies, all bit-identical.
 
-from lioncub.kernels.torch_ops import (
-    abs_sum,
-    all_finite,
-    count_bits,
+* :mod:`~lioncub.kernels.torch_ops`: torch and numpy operations; any device, no compiler;
+* :mod:`~lioncub.kernels.native`: C++ for CPU tensors, where it could be built;
+* :mod:`~lioncub.kernels.triton_ops`: Triton for CUDA and ROCm tensors, where Triton is installed.
+"""
+
+from lioncub.kernels.dispatch import (
+    apply_,
+    bodies,
+    body_for,
+    count_matches,
+    count_ones,
+    encode_levels,
+    encode_signs,
+    encode_values,
     fingerprint,
-    in_cache,
-    pack_bits,
-    sign_bits,
-    unpack_bits,
+    lion_,
+    majority,
+    using,
 )
+from lioncub.kernels.operands import (
+    Cut,
+    Direction,
+    Encoded,
+    Move,
+    Noise,
+    Part,
+    Quantiser,
+    Stride,
+    Tally,
+    UpdateVector,
+)
+from lioncub.kernels.rounding import noise_key
+from lioncub.kernels.torch_ops import direction_values
 
 __all__ = [
-    "abs_sum",
-    "all_finite",
-    "count_bits",
+    "Cut",
+    "Direction",
+    "Encoded",
+    "Move",
+    "Noise",
+    "Part",
+    "Quantiser",
+    "Stride",
+    "Tally",
+    "UpdateVector",
+    "apply_",
+    "bodies",
+    "body_for",
+    "count_matches",
+    "count_ones",
+    "direction_values",
+    "encode_levels",
+    "encode_signs",
+    "encode_values",
     "fingerprint",
-    "in_cache",
-    "pack_bits",
-    "sign_bits",
-    "unpack_bits",
+    "lion_",
+    "majority",
+    "noise_key",
+    "using",
 ]

@@ -1,76 +1,103 @@
-"""The passes over memory in torch and numpy operations: any device, no compiler."""
+"""Every kernel in torch and numpy operations: any device, no compiler. What the other bodies equal bit for bit.
+
+Work goes in chunks that stay in cache from one operation to the next, so nothing as large as the model is made.
+"""
 
 from __future__ import annotations
 
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
-CHUNK = 1 << 15  # elements: 128 KiB of float32 stay in cache, and torch never splits one over threads
+from lioncub.kernels.bits import count_bits, from_planes, packed_planes, unpack_bits
+from lioncub.kernels.bitsliced import count_ones, majority
+from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
+from lioncub.kernels.rounding import round_stochastically
+from lioncub.layout import BLOCK
+
+__all__ = [
+    "apply_",
+    "count_matches",
+    "count_ones",
+    "encode_levels",
+    "encode_signs",
+    "encode_values",
+    "fingerprint",
+    "lion_",
+    "majority",
+]
+
+CHUNK = 1 << 15
+"""Elements: 128 KiB of float32 stay in cache, and torch never splits one over threads."""
+FAR_CHUNK = 1 << 24
+"""On other devices launches cost more than cache misses."""
 
 
-def in_cache(*tensors: Tensor) -> Iterator[tuple[Tensor, ...]]:
-    """Tensors of one shape in matching flat chunks that stay in cache from one operation to the next.
+# ---- encoding ------------------------------------------------------------------------------------------------------
 
-    Tensors in different memory orders come as they are, in one piece.
+
+def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
+    """u > 0 as a bit; a zero alternates with the step and the coordinate. ``abstain``: a second plane says u ≠ 0."""
+    return _encode(
+        u, lambda first, values, _: _sign_planes(u, values, first, step, abstain=abstain), 2 if abstain else 1
+    )
+
+
+def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
+    """The sign plane of :func:`encode_signs`, then the planes of the magnitude's index."""
+    scales = units(u, quantiser.scale)
+    if not all(bool(torch.isfinite(scale)) for scale in scales):
+        return Encoded(_empty(u, quantiser.bits), finite=False)
+
+    def planes(first: int, values: Tensor, pieces: list[tuple[int, slice]]) -> list[Tensor]:
+        r = torch.zeros_like(values)
+        for number, piece in pieces:
+            torch.div(values[piece].abs(), scales[number], out=r[piece])
+        r.masked_fill_(values == 0, 0.0)
+        index = quantised(r, quantiser)
+        bits = [(index >> k) & 1 for k in range(quantiser.bits - 1)]
+        return _sign_planes(u, values, first, step, abstain=False) + bits
+
+    return _encode(u, planes, quantiser.bits)
+
+
+def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
+    """The update vector itself, rounded to ``dtype``."""
+    out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
+    finite = True
+    for first, values, _ in _chunks(u):
+        out[first : first + len(values)] = values
+        finite = finite and all_finite(values)
+    return Encoded(out.view(torch.uint8).view(u.layout.blocks, BLOCK * dtype.itemsize), finite)
+
+
+def quantised(r: Tensor, quantiser: Quantiser) -> Tensor:
+    """The index of the magnitude for r = |u| over the scale, as uint8."""
+    grid, bits, scale, log2_base = quantiser
+    half = 0.5 if scale == "l1" else 1.0
+    L = 1 << (bits - 1)
+    if grid == "midtread":
+        return r.mul_((L - 1) * half).round_().clamp_(max=L - 1).to(torch.uint8)
+    if grid == "midrise":
+        return r.mul_(L * half).floor_().clamp_(max=L - 1).to(torch.uint8)
+    # L∞ shifts the grid so that the largest magnitude has the top level.
+    shift = 1 if scale == "l1" else L - 1
+    e = torch.div(floor_log2(r), log2_base, rounding_mode="floor").add_(shift)
+    return e.clamp_(0, L - 1).to(torch.uint8)
+
+
+def floor_log2(r: Tensor) -> Tensor:
+    """⌊log2 r⌋ for r ≥ 0: the exponent as it is stored, so that no logarithm can round across a level.
+
+    Zero and subnormals come out as the smallest exponent, infinity as the largest.
     """
-    if not all(tensor.is_contiguous() for tensor in tensors):
-        yield tensors
-        return
-    yield from zip(*(tensor.view(-1).split(CHUNK) for tensor in tensors), strict=True)
-
-
-def pack_bits(bits: Tensor) -> Tensor:
-    """8 booleans to a byte, the first in the lowest bit. ``bits`` is bool or 0/1 uint8, numel a multiple of 8."""
-    if bits.device.type == "cpu":
-        return torch.from_numpy(np.packbits(bits.contiguous().numpy(), bitorder="little"))
-    return pack_bits_anywhere(bits)
-
-
-def unpack_bits(packed: Tensor) -> Tensor:
-    """The inverse of :func:`pack_bits`: 0/1 as uint8, flat."""
-    if packed.device.type == "cpu":
-        return torch.from_numpy(np.unpackbits(packed.reshape(-1).numpy(), bitorder="little"))
-    return unpack_bits_anywhere(packed)
-
-
-def count_bits(packed: Tensor, start: int, stop: int) -> int:
-    """How many of the bits ``start`` to ``stop`` of packed bytes are set."""
-    whole = packed[-(-start // 8) : stop // 8].cpu().numpy()
-    edges = [*range(start, min(-(-start // 8) * 8, stop)), *range(max(stop // 8 * 8, start), stop)]
-    ones: int = sum(int(packed[bit // 8]) >> bit % 8 & 1 for bit in dict.fromkeys(edges))
-    return ones + int(BITS_SET[whole].sum(dtype=np.int64))
-
-
-def pack_bits_anywhere(bits: Tensor) -> Tensor:
-    positions = torch.arange(8, dtype=torch.uint8, device=bits.device)
-    return (bits.to(torch.uint8).view(-1, 8) << positions).sum(1, dtype=torch.uint8)
-
-
-def unpack_bits_anywhere(packed: Tensor) -> Tensor:
-    positions = torch.arange(8, dtype=torch.uint8, device=packed.device)
-    return ((packed.reshape(-1, 1) >> positions) & 1).view(-1)
-
-
-def sign_bits(u: Tensor, starts: Sequence[int], step: int) -> Tensor:
-    """``u > 0`` as booleans; a zero alternates with the step and the coordinate inside its tensor.
-
-    ``starts`` are the offsets of the tensors inside ``u``.
-    """
-    bits = u > 0
-    zeros = u == 0
-    if not bool(zeros.any()):
-        return bits
-    where = zeros.nonzero().view(-1)
-    offsets = torch.tensor(list(starts), dtype=where.dtype, device=where.device)
-    coordinate = where - offsets[torch.searchsorted(offsets, where, right=True) - 1]
-    bits[where] = (coordinate + step) % 2 == 1
-    return bits
+    if r.dtype == torch.float64:
+        return (r.view(torch.int64) >> 52) - 1023
+    return (r.view(torch.int32) >> 23) - 127
 
 
 def all_finite(u: Tensor) -> bool:
@@ -78,15 +105,233 @@ def all_finite(u: Tensor) -> bool:
     return bool(torch.isfinite(u.sum())) or bool(torch.isfinite(u).all())
 
 
-def abs_sum(u: Tensor) -> Tensor:
-    """Σ|u| in double precision, as a scalar tensor: chunk by chunk, so that threads cannot change the order."""
-    total = torch.zeros((), dtype=torch.float64, device=u.device)
-    for chunk in u.split(CHUNK):
-        total += chunk.to(torch.float64).abs_().sum()
+def abs_sum(values: Tensor) -> Tensor:
+    """Σ|u| of at most ``CHUNK`` elements in double precision, in an order that every body can follow.
+
+    Rows of 64 elements, zeros where the last is short, are added in pairs, then the sums in pairs, and so on; then the
+    64 lanes by halves.
+    """
+    rows = torch.zeros(CHUNK // BLOCK, BLOCK, dtype=torch.float64, device=values.device)
+    rows.view(-1)[: len(values)] = values.abs()
+    while len(rows) > 1:
+        rows = rows[0::2] + rows[1::2]
+    lanes = rows[0]
+    while len(lanes) > 1:
+        lanes = lanes[: len(lanes) // 2] + lanes[len(lanes) // 2 :]
+    return lanes[0]
+
+
+def units(u: UpdateVector, scale: str) -> list[Tensor]:
+    """The scale of every part, as scalar tensors."""
+    return [_unit(u, number, scale) for number in range(len(u.parts))]
+
+
+def _unit(u: UpdateVector, number: int, scale: str) -> Tensor:
+    """The scale of one part: mean|u|, summed chunk after chunk in double precision, or max|u|."""
+    part, length = u.parts[number], u.layout.lengths[number]
+    total = torch.zeros((), dtype=torch.float64 if scale == "l1" else u.dtype, device=u.device)
+    values = torch.empty(min(CHUNK, length), dtype=u.dtype, device=u.device)
+    for first in range(0, length if part.m is not None else 0, CHUNK):
+        chunk = _values(part, first, min(first + CHUNK, length), values)
+        total = total + abs_sum(chunk) if scale == "l1" else torch.maximum(total, chunk.abs().amax())
+    return (total / max(length, 1)).to(u.dtype) if scale == "l1" else total
+
+
+def _encode(u: UpdateVector, planes: Any, num_planes: int) -> Encoded:
+    payload = _empty(u, num_planes)
+    finite = True
+    for first, values, pieces in _chunks(u):
+        finite = finite and all_finite(values)
+        payload[first // BLOCK : (first + len(values)) // BLOCK] = from_planes(planes(first, values, pieces))
+    return Encoded(payload, finite)
+
+
+def _empty(u: UpdateVector, num_planes: int) -> Tensor:
+    return torch.empty(u.layout.blocks, num_planes * BLOCK // 8, dtype=torch.uint8, device=u.device)
+
+
+def _sign_planes(u: UpdateVector, values: Tensor, first: int, step: int, *, abstain: bool) -> list[Tensor]:
+    positive, zero = values > 0, values == 0
+    if bool(zero.any()):
+        where = zero.nonzero().view(-1)
+        starts = torch.tensor(u.layout.starts, device=u.device)
+        element = where + first
+        coordinate = element - starts[torch.searchsorted(starts, element, right=True) - 1]
+        positive[where] = (coordinate + step) % 2 == 1
+    return [positive, ~zero] if abstain else [positive]
+
+
+def _chunks(u: UpdateVector) -> Iterator[tuple[int, Tensor, list[tuple[int, slice]]]]:
+    """The update vector chunk by chunk: its first element, the values, and which part lies where in it."""
+    size = CHUNK if u.device.type == "cpu" else FAR_CHUNK
+    starts, lengths = u.layout.starts, u.layout.lengths
+    for first in range(0, u.layout.padded_numel, size):
+        values = torch.zeros(min(size, u.layout.padded_numel - first), dtype=u.dtype, device=u.device)
+        last = first + len(values)
+        pieces = []
+        for number in range(max(bisect_right(starts, first) - 1, 0), bisect_right(starts, last - 1)):
+            start, stop = max(starts[number], first), min(starts[number] + lengths[number], last)
+            if start < stop:
+                piece = slice(start - first, stop - first)
+                pieces.append((number, piece))
+                _values(u.parts[number], start - starts[number], stop - starts[number], values[piece])
+        yield first, values, pieces
+
+
+def _values(part: Part, first: int, last: int, out: Tensor) -> Tensor:
+    """u = beta·m + gain·g of elements ``first`` to ``last`` of a part, written to the start of ``out``."""
+    out = out[: last - first]
+    if part.m is None:
+        return out.zero_()
+    m = part.m.reshape(-1)[first:last]
+    if part.g is None:
+        return out.copy_(m)
+    return blend_(out.copy_(m), part.g.reshape(-1)[first:last], part.beta, part.gain)
+
+
+def blend_(m: Tensor, g: Tensor, beta: float, gain: float) -> Tensor:
+    """m ← beta·m + gain·g in the precision of ``m``, each operation rounded once."""
+    return m.mul_(beta).add_(g.to(m.dtype) * gain)
+
+
+# ---- moving --------------------------------------------------------------------------------------------------------
+
+
+def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    """Move every x along its part of the direction, and advance every m that is given."""
+    for move in moves:
+        x, m = _flat(move.x), None if move.m is None else _flat(move.m)
+        g = None if move.g is None else move.g.reshape(-1)
+        for first in range(0, len(x), CHUNK):
+            part = slice(first, min(first + CHUNK, len(x)))
+            toward = direction_values(direction, move.start + part.start, move.start + part.stop, move.num_voters)
+            wide = _wide(x[part])
+            wide.mul_(move.decay).sub_(toward.to(wide.dtype) * move.lr)
+            _store(x, part, wide, move.noise)
+            if m is not None and g is not None:
+                _store(m, part, blend_(_wide(m[part]), g[part], move.beta, move.gain), None)
+        _restore(move.x, x)
+        if m is not None and move.m is not None:
+            _restore(move.m, m)
+
+
+def lion_(strides: Sequence[Stride]) -> int:
+    """Plain Lion; returns how many elements stayed because their u is not finite."""
+    skipped = 0
+    for stride in strides:
+        x, m, g = _flat(stride.x), _flat(stride.m), stride.g.reshape(-1)
+        for first in range(0, len(x), CHUNK):
+            part = slice(first, min(first + CHUNK, len(x)))
+            wide, momentum = _wide(x[part]), _wide(m[part])
+            u = blend_(momentum.clone(), g[part], stride.beta1, stride.gain1)
+            before = None if all_finite(u) else (x[part].clone(), m[part].clone())
+            wide.mul_(stride.decay).sub_(torch.sign(u) * stride.lr)
+            _store(x, part, wide, stride.noise)
+            _store(m, part, blend_(momentum, g[part], stride.beta2, stride.gain2), None)
+            if before is not None:
+                finite = torch.isfinite(u)
+                torch.where(finite, x[part], before[0], out=x[part])
+                torch.where(finite, m[part], before[1], out=m[part])
+                skipped += len(u) - int(finite.sum())
+        _restore(stride.x, x)
+        _restore(stride.m, m)
+    return skipped
+
+
+def direction_values(direction: Direction, start: int, stop: int, num_voters: int) -> Tensor:
+    """Elements ``start`` to ``stop`` of the direction, float32."""
+    first = start // BLOCK
+    blocks = direction.payload[first : -(-stop // BLOCK)]
+    part = slice(start - first * BLOCK, stop - first * BLOCK)
+    if direction.kind == "values":
+        return blocks.reshape(-1).view(torch.float32)[part]
+    if direction.kind == "sign-of":
+        return torch.sign(blocks.reshape(-1).view(direction.dtype)[part].to(torch.float32))
+    planes = [unpack_bits(plane)[part].to(torch.float32) for plane in packed_planes(blocks)]
+    if direction.kind == "signs":
+        sign = planes[0].mul_(2).sub_(1)
+        return sign if len(planes) == 1 else torch.where(planes[1] > 0, sign, 0.0)
+    count = planes[0]
+    for k, plane in enumerate(planes[1:], start=1):
+        count += plane * 2**k
+    return count.mul_(2).sub_(num_voters).div_(max(num_voters, 1))
+
+
+def _wide(values: Tensor) -> Tensor:
+    """A copy, or the tensor itself, in the precision that is computed in."""
+    return values if values.dtype == torch.float64 else values.to(torch.float32)
+
+
+def _store(x: Tensor, part: slice, wide: Tensor, noise: Noise | None) -> None:
+    if wide.data_ptr() == x[part].data_ptr():
+        return
+    if noise is not None and x.dtype == torch.bfloat16:
+        wide = round_stochastically(wide, noise, part.start)
+    x[part] = wide
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """Flat and contiguous: a view where possible, else a copy that :func:`_restore` writes back."""
+    return tensor.reshape(-1)
+
+
+def _restore(tensor: Tensor, flat: Tensor) -> None:
+    if tensor.data_ptr() != flat.data_ptr():
+        tensor.copy_(flat.view(tensor.shape))
+
+
+# ---- looking back --------------------------------------------------------------------------------------------------
+
+
+def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
+    """On how many elements of the cuts a sign-magnitude payload points where the direction points.
+
+    ``own_zeros``: index 0 of the payload means zero, which points nowhere.
+    """
+    mine, *index = packed_planes(payload)
+    total = 0
+    for start, stop, num_voters in cuts:
+        for first in range(start // CHUNK * CHUNK, stop, CHUNK):
+            blocks = slice(first // BLOCK, min((first + CHUNK) // BLOCK, len(payload)))
+            same = _matches(
+                mine[blocks],
+                [plane[blocks] for plane in index] if own_zeros else None,
+                packed_planes(direction.payload[blocks]),
+                num_voters if direction.kind == "counts" else None,
+            )
+            total += count_bits(same.reshape(-1), max(start - first, 0), min(stop - first, CHUNK))
     return total
+
+
+def _matches(sign: Tensor, index: list[Tensor] | None, outcome: Sequence[Tensor], num_voters: int | None) -> Tensor:
+    ones = torch.full_like(sign, 255)
+    if num_voters is None:
+        theirs, moves = outcome[0], outcome[1] if len(outcome) > 1 else ones
+    else:
+        theirs, moves = _more_than_half(outcome, num_voters)
+    i_move = ones if index is None else torch.zeros_like(ones)
+    for plane in index or ():
+        i_move |= plane
+    return (~(sign ^ theirs) & i_move & moves) | ~(i_move | moves)
+
+
+def _more_than_half(count: Sequence[Tensor], num_voters: int) -> tuple[Tensor, Tensor]:
+    """Where 2·count > V, and where 2·count ≠ V, from the count's bit planes."""
+    ones = torch.full_like(count[0], 255)
+    equal, greater = ones, ones ^ ones
+    for k in reversed(range(len(count))):
+        if num_voters // 2 >> k & 1:
+            equal = equal & count[k]
+        else:
+            greater = greater | (equal & count[k])
+            equal = equal & ~count[k]
+    return greater, ones if num_voters % 2 else ~equal
 
 
 def fingerprint(tensor: Tensor, crc: int = 0) -> int:
     """CRC-32 of a tensor's bytes in logical order, continued from ``crc``."""
-    data: Any = tensor.detach().reshape(-1).contiguous().cpu().view(torch.uint8).numpy()
+    flat = tensor.detach().cpu().reshape(-1)
+    if flat.stride(0) != 1:  # a single element counts as contiguous whatever its stride, but not for view()
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    data: Any = flat.view(torch.uint8).numpy()
     return zlib.crc32(data, crc)

@@ -1,0 +1,311 @@
+// The Python module: reads tables of numbers and addresses, shares the work out among threads, without the GIL.
+//
+// Tensors come as addresses (an ndarray argument would cost 10 µs each, and could silently copy). native.py owns the
+// tensors, checks their types, sizes and memory order, and keeps them alive until the call is over.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+
+#include "kernels.h"
+#include "threads.h"
+
+namespace nb = nanobind;
+using namespace lioncub;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Floats = std::vector<double>;
+
+constexpr int64_t GRAIN = 1 << 17;  // elements that are worth a thread
+
+const Kernels *chosen = nullptr;
+
+std::vector<const Kernels *> usable() {
+    std::vector<const Kernels *> found;
+#ifdef LIONCUB_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+        found.push_back(&avx512);
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2")) found.push_back(&avx2);
+#endif
+    found.push_back(&plain);
+    return found;
+}
+
+template <class T> T *at(int64_t address) { return reinterpret_cast<T *>(address); }
+
+void expect(bool condition, const char *what) {
+    if (!condition) throw std::invalid_argument(what);
+}
+
+// ---- tables from Python: one row of integers and one of numbers for each tensor ------------------------------------
+
+Update update_of(const Ints &ints, const Floats &floats, int64_t step) {
+    expect(ints.size() % 5 == 0 && floats.size() == ints.size() / 5 * 2, "parts: 5 integers and 2 numbers each");
+    Update update{{}, step};
+    update.parts.reserve(ints.size() / 5);
+    for (size_t k = 0; k < ints.size() / 5; ++k) {
+        const int64_t *i = &ints[5 * k];
+        const double *f = &floats[2 * k];
+        update.parts.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
+                                float(f[0]), float(f[1])});
+    }
+    return update;
+}
+
+Noise noise_of(int64_t low, int64_t high) { return {low >= 0, uint32_t(low), uint32_t(high)}; }
+
+template <class T> int64_t total_of(const std::vector<T> &tensors) {
+    int64_t total = 0;
+    for (const T &tensor : tensors) total += tensor.numel;
+    return total;
+}
+
+// ---- encoding ------------------------------------------------------------------------------------------------------
+
+bool encode_signs(const Ints &ints, const Floats &floats, int64_t step, bool abstain, int64_t blocks, int64_t out,
+                  int threads) {
+    const Update update = update_of(ints, floats, step);
+    nb::gil_scoped_release unlocked;
+    std::atomic<bool> finite = true;
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+        if (!chosen->encode_signs(update, abstain, at<uint64_t>(out), first, last)) finite = false;
+    });
+    return finite;
+}
+
+bool encode_values(const Ints &ints, const Floats &floats, int type, int64_t blocks, int64_t out, int threads) {
+    const Update update = update_of(ints, floats, 0);
+    nb::gil_scoped_release unlocked;
+    std::atomic<bool> finite = true;
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+        if (!chosen->encode_values(update, Type(type), at<void>(out), first, last)) finite = false;
+    });
+    return finite;
+}
+
+// mean|u| or max|u| of one part: chunks by any thread, added up in their order.
+float unit_of(const Part &part, bool l1, int threads) {
+    if (!part.m || !part.numel) return 0;
+    const int64_t chunks = (part.numel + SUM_CHUNK - 1) / SUM_CHUNK;
+    std::vector<double> found(chunks);
+    parallel(threads, chunks, GRAIN / SUM_CHUNK, 1, [&](int64_t first, int64_t last, int) {
+        for (int64_t k = first; k < last; ++k) {
+            const int64_t from = k * SUM_CHUNK, to = std::min(part.numel, from + SUM_CHUNK);
+            found[k] = l1 ? chosen->abs_sum(part, from, to) : double(chosen->abs_max(part, from, to));
+        }
+    });
+    double unit = 0;
+    for (double value : found) {
+        if (!std::isfinite(value)) return float(value);  // a maximum could lose it
+        unit = l1 ? unit + value : std::max(unit, value);
+    }
+    return float(l1 ? unit / double(part.numel) : unit);
+}
+
+bool encode_levels(const Ints &ints, const Floats &floats, int64_t step, int grid, int bits, bool l1, double factor,
+                   int log2_base, int shift, int64_t blocks, int64_t out, int threads) {
+    expect(bits >= 2 && bits <= 8 && log2_base >= 1 && log2_base <= 3, "levels: 2 to 8 bits, a base of 2, 4 or 8");
+    const Update update = update_of(ints, floats, step);
+    const Quantiser quantiser{Grid(grid), bits, float(factor), log2_base, shift};
+    nb::gil_scoped_release unlocked;
+    std::vector<float> units;
+    units.reserve(update.parts.size());
+    for (const Part &part : update.parts) {
+        units.push_back(unit_of(part, l1, threads));
+        if (!std::isfinite(units.back())) return false;
+    }
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+        chosen->encode_levels(update, units.data(), quantiser, at<uint64_t>(out), first, last);
+    });
+    return true;
+}
+
+// ---- combining -----------------------------------------------------------------------------------------------------
+
+// ``combine(first, last)`` over the words of elements start..stop. Words at the edges, of which other elements
+// belong to other voters, go through a mask.
+template <class Combine>
+void over_span(int64_t start, int64_t stop, int down, uint64_t *out, int threads, Combine combine) {
+    auto edge = [&](int64_t word) {
+        const int64_t from = std::max<int64_t>(start - word * BLOCK, 0), to = std::min(stop - word * BLOCK, BLOCK);
+        const uint64_t mask = (to - from == BLOCK ? ~0ull : (1ull << (to - from)) - 1) << from;
+        uint64_t *there = out + word * down;
+        const std::vector<uint64_t> before(there, there + down);
+        combine(word, word + 1);
+        for (int k = 0; k < down; ++k) there[k] = (before[k] & ~mask) | (there[k] & mask);
+    };
+    if (start >= stop) return;
+    int64_t first = start / BLOCK, last = (stop + BLOCK - 1) / BLOCK;
+    if (start % BLOCK) edge(first++);
+    if (stop % BLOCK && first < last) edge(--last);
+    if (first >= last) return;
+    parallel(threads, last - first, GRAIN / BLOCK, 8,
+             [&](int64_t from, int64_t to, int) { combine(first + from, first + to); });
+}
+
+// Rows ``stride`` bytes apart from ``base`` on.
+std::vector<const uint64_t *> rows_of(int64_t base, int64_t stride, const Ints &voters) {
+    std::vector<const uint64_t *> rows;
+    for (int64_t voter : voters) rows.push_back(at<const uint64_t>(base + voter * stride));
+    return rows;
+}
+
+void majority(int64_t base, int64_t stride, const Ints &voters, int64_t casting, int weights, int sum_bits,
+              bool ternary, const Ints &magnitudes, int64_t start, int64_t stop, int64_t out, int threads) {
+    const int index_bits = magnitudes.size() > 1 ? 64 - __builtin_clzll(magnitudes.size() - 1) : 0;
+    expect(sum_bits <= 40 && index_bits <= 7, "a sum has 40 bits at most, an index 7");
+    expect(Weights(weights) != Weights::table || index_bits <= MAX_TABLE_BITS, "a table has 16 magnitudes at most");
+    const Tally tally{Weights(weights), index_bits, sum_bits, casting >= 0, ternary, magnitudes};
+    Votes votes{rows_of(base, stride, voters), nullptr};
+    if (casting >= 0) {
+        const uint64_t *row = at<const uint64_t>(base + casting * stride);
+        if (tally.weights != Weights::unit) {
+            votes.casting = row;
+        } else if (voters.size() % 2 == 0) {
+            votes.rows.push_back(row);
+        }
+    }
+    nb::gil_scoped_release unlocked;
+    auto to = at<uint64_t>(out);
+    over_span(start, stop, ternary ? 2 : 1, to, threads,
+              [&](int64_t first, int64_t last) { chosen->majority(votes, tally, to, first, last); });
+}
+
+void count_ones(int64_t base, int64_t stride, const Ints &voters, int planes, int64_t start, int64_t stop, int64_t out,
+                int threads) {
+    expect(planes >= 1 && planes <= 24 && voters.size() < 1ull << planes, "the count does not fit its planes");
+    const Votes votes{rows_of(base, stride, voters), nullptr};
+    nb::gil_scoped_release unlocked;
+    auto to = at<uint64_t>(out);
+    over_span(start, stop, planes, to, threads,
+              [&](int64_t first, int64_t last) { chosen->count_ones(votes, planes, to, first, last); });
+}
+
+// ---- moving --------------------------------------------------------------------------------------------------------
+
+void apply(const Ints &ints, const Floats &floats, int kind, int planes, int type, int64_t payload, int threads) {
+    expect(ints.size() % 9 == 0 && floats.size() == ints.size() / 9 * 4, "moves: 9 integers and 4 numbers each");
+    std::vector<Move> moves;
+    moves.reserve(ints.size() / 9);
+    for (size_t k = 0; k < ints.size() / 9; ++k) {
+        const int64_t *i = &ints[9 * k];
+        const double *f = &floats[4 * k];
+        moves.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[4]), Type(i[5] & 3),
+                         Type(i[5] >> 2 & 3), Type(i[5] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]),
+                         i[6], noise_of(i[7], i[8])});
+    }
+    const Direction direction{Kind(kind), planes, Type(type), at<void>(payload)};
+    nb::gil_scoped_release unlocked;
+    parallel(threads, total_of(moves), GRAIN, BLOCK,
+             [&](int64_t first, int64_t last, int) { chosen->apply(moves, direction, first, last); });
+}
+
+int64_t lion(const Ints &ints, const Floats &floats, int threads) {
+    expect(ints.size() % 7 == 0 && floats.size() == ints.size() / 7 * 6, "strides: 7 integers and 6 numbers each");
+    std::vector<Stride> strides;
+    strides.reserve(ints.size() / 7);
+    for (size_t k = 0; k < ints.size() / 7; ++k) {
+        const int64_t *i = &ints[7 * k];
+        const double *f = &floats[6 * k];
+        strides.push_back({i[0], at<void>(i[1]), at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
+                           Type(i[4] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]), float(f[4]),
+                           float(f[5]), noise_of(i[5], i[6])});
+    }
+    nb::gil_scoped_release unlocked;
+    std::atomic<int64_t> skipped = 0;
+    parallel(threads, total_of(strides), GRAIN, BLOCK,
+             [&](int64_t first, int64_t last, int) { skipped += chosen->lion(strides, first, last); });
+    return skipped;
+}
+
+// ---- looking back --------------------------------------------------------------------------------------------------
+
+int64_t count_matches(int64_t payload, int up_planes, bool own_zeros, int64_t outcome, int down_planes, bool counts,
+                      const Ints &cuts, int threads) {
+    expect(cuts.size() % 3 == 0, "cuts: 3 integers each");
+    nb::gil_scoped_release unlocked;
+    std::atomic<int64_t> total = 0;
+    for (size_t k = 0; k < cuts.size(); k += 3) {
+        const Cut cut{cuts[k], cuts[k + 1], cuts[k + 2]};
+        if (cut.start >= cut.stop) continue;
+        const int64_t word = cut.start / BLOCK, words = (cut.stop + BLOCK - 1) / BLOCK - word;
+        parallel(threads, words, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+            total += chosen->count_matches(at<uint64_t>(payload), up_planes, own_zeros, at<uint64_t>(outcome),
+                                           down_planes, counts, cut, word + first, word + last);
+        });
+    }
+    return total;
+}
+
+uint64_t read_words(int64_t address, int64_t words, int threads) {
+    nb::gil_scoped_release unlocked;
+    std::atomic<uint64_t> total = 0;
+    parallel(threads, words, GRAIN / 2, 64,
+             [&](int64_t first, int64_t last, int) { total += chosen->read(at<uint64_t>(address), first, last); });
+    return total;
+}
+
+bool has_crc32() {
+#ifdef LIONCUB_X86
+    return has_pclmul();
+#else
+    return false;
+#endif
+}
+
+uint32_t crc32(int64_t address, int64_t size, uint32_t crc) {
+#ifdef LIONCUB_X86
+    nb::gil_scoped_release unlocked;
+    return crc32_pclmul(at<uint8_t>(address), size_t(size), crc);
+#else
+    (void)address, (void)size, (void)crc;
+    throw std::logic_error("no carry-less multiplication here: has_crc32() says so");
+#endif
+}
+
+std::vector<std::string> instruction_sets() {
+    std::vector<std::string> names;
+    for (const Kernels *kernels : usable()) names.emplace_back(kernels->name);
+    return names;
+}
+
+void use(const std::string &name) {
+    for (const Kernels *kernels : usable()) {
+        if (name == kernels->name) {
+            chosen = kernels;
+            return;
+        }
+    }
+    throw std::invalid_argument("this processor has no " + name);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+    chosen = usable().front();
+    m.def("encode_signs", encode_signs);
+    m.def("encode_values", encode_values);
+    m.def("encode_levels", encode_levels);
+    m.def("majority", majority);
+    m.def("count_ones", count_ones);
+    m.def("apply", apply);
+    m.def("lion", lion);
+    m.def("count_matches", count_matches);
+    m.def("read_words", read_words);
+    m.def("has_crc32", has_crc32);
+    m.def("crc32", crc32);
+    m.def("instruction_sets", instruction_sets);
+    m.def("use", use);
+    m.def("in_use", [] { return std::string(chosen->name); });
+    m.attr("compiler") = LIONCUB_COMPILER;
+}

@@ -1,0 +1,72 @@
+"""Bits in bytes: planes of a payload, packed and unpacked.
+
+Plane k of a block of 64 elements is its k-th group of 8 bytes; the first element is the lowest bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lioncub.layout import BLOCK
+
+BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
+
+
+def pack_bits(bits: Tensor) -> Tensor:
+    """8 booleans to a byte, the first in the lowest bit. ``bits`` is bool or 0/1 uint8, numel a multiple of 8."""
+    if bits.device.type == "cpu":
+        return torch.from_numpy(np.packbits(bits.contiguous().numpy(), bitorder="little"))
+    return pack_bits_anywhere(bits)
+
+
+def unpack_bits(packed: Tensor) -> Tensor:
+    """The inverse of :func:`pack_bits`: 0/1 as uint8, flat."""
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.reshape(-1).numpy(), bitorder="little"))
+    return unpack_bits_anywhere(packed)
+
+
+def pack_bits_anywhere(bits: Tensor) -> Tensor:
+    positions = torch.arange(8, dtype=torch.uint8, device=bits.device)
+    return (bits.to(torch.uint8).view(-1, 8) << positions).sum(1, dtype=torch.uint8)
+
+
+def unpack_bits_anywhere(packed: Tensor) -> Tensor:
+    positions = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed.reshape(-1, 1) >> positions) & 1).view(-1)
+
+
+def count_bits(packed: Tensor, start: int, stop: int) -> int:
+    """How many of the bits ``start`` to ``stop`` of packed bytes are set."""
+    if start >= stop:
+        return 0
+    chosen = packed[start // 8 : -(-stop // 8)].cpu().numpy().copy()
+    chosen[0] &= 0xFF << start % 8 & 0xFF
+    if stop % 8:
+        chosen[-1] &= 0xFF >> (8 - stop % 8)
+    return int(BITS_SET[chosen].sum(dtype=np.int64))
+
+
+def packed_planes(payload: Tensor) -> tuple[Tensor, ...]:
+    """The bit planes of a payload as they are, ``[blocks, 8]`` each."""
+    return payload.view(len(payload), -1, BLOCK // 8).unbind(1)
+
+
+def planes(payload: Tensor) -> list[Tensor]:
+    """The bit planes of a payload, unpacked."""
+    return [unpack_bits(plane) for plane in packed_planes(payload)]
+
+
+def from_planes(bits: Sequence[Tensor]) -> Tensor:
+    """Pack bit planes ``[blocks · 64]`` into a payload ``[blocks, 8 · planes]``."""
+    return torch.stack([pack_bits(plane).view(-1, BLOCK // 8) for plane in bits], dim=1).flatten(1)
+
+
+def words(payload: Tensor) -> Tensor:
+    """A payload ``[…, bytes]`` as words of 64 bits, ``int64 […, planes]``: a view where alignment allows."""
+    aligned = payload.storage_offset() % 8 == 0 and all(stride % 8 == 0 for stride in payload.stride()[:-1])
+    return (payload if aligned else payload.contiguous()).view(torch.int64)

@@ -1,0 +1,109 @@
+"""Which body runs: chosen for each call from the device and the precision of what it works on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lioncub.errors import ConfigError
+from lioncub.kernels import native, torch_ops, triton_ops
+from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Quantiser, Stride, Tally, UpdateVector
+from lioncub.layout import Ballot
+
+
+class Body(Protocol):
+    """The signatures. :mod:`lioncub.kernels.torch_ops` says what each one does."""
+
+    def encode_signs(self, u: UpdateVector, step: int, *, abstain: bool) -> Encoded: ...
+    def encode_levels(self, u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded: ...
+    def encode_values(self, u: UpdateVector, dtype: torch.dtype) -> Encoded: ...
+    def majority(self, payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor: ...
+    def count_ones(self, payloads: Tensor, ballot: Ballot) -> Tensor: ...
+    def apply_(self, moves: Sequence[Move], direction: Direction) -> None: ...
+    def lion_(self, strides: Sequence[Stride]) -> int: ...
+    def count_matches(self, payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int: ...
+    def fingerprint(self, tensor: Tensor, crc: int = 0) -> int: ...
+
+
+_BODIES: dict[str, Body] = {"native": native, "triton": triton_ops, "torch": torch_ops}
+_forced: list[str] = []
+
+
+def bodies() -> dict[str, str]:
+    """Every body's name, and why it cannot be used here ("" where it can)."""
+    return {"native": native.why_not(), "triton": triton_ops.why_not(), "torch": ""}
+
+
+@contextmanager
+def using(name: str) -> Iterator[None]:
+    """Only this body inside the block: for tests and benchmarks. What it cannot work on raises."""
+    if bodies().get(name, "there is no such body") != "":
+        raise ConfigError(f"kernels {name!r} cannot be used: {bodies().get(name, 'choose native, triton or torch')}")
+    _forced.append(name)
+    try:
+        yield
+    finally:
+        _forced.remove(name)
+
+
+def body_name(device: torch.device, dtype: torch.dtype) -> str:
+    """The body for tensors of this device that are computed in ``dtype``."""
+    if _forced:
+        return _forced[-1]
+    if device.type == "cpu" and dtype == torch.float32 and not native.why_not():
+        return "native"
+    if device.type == "cuda" and dtype == torch.float32 and not triton_ops.why_not():
+        return "triton"
+    return "torch"
+
+
+def body_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Body:
+    return _BODIES[body_name(device, dtype)]
+
+
+def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
+    return body_for(u.device, u.dtype).encode_signs(u, step, abstain=abstain)
+
+
+def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
+    return body_for(u.device, u.dtype).encode_levels(u, step, quantiser)
+
+
+def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
+    return body_for(u.device, u.dtype).encode_values(u, dtype)
+
+
+def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
+    return body_for(payloads.device).majority(payloads, ballot, tally)
+
+
+def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
+    return body_for(payloads.device).count_ones(payloads, ballot)
+
+
+def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    """All ``x`` of one device and one precision of computation."""
+    if moves:
+        body_for(moves[0].x.device, computed_in(moves[0].x)).apply_(moves, direction)
+
+
+def lion_(strides: Sequence[Stride]) -> int:
+    """All ``x`` of one device and one precision of computation."""
+    return body_for(strides[0].x.device, computed_in(strides[0].x)).lion_(strides) if strides else 0
+
+
+def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
+    return body_for(payload.device).count_matches(payload, direction, cuts, own_zeros=own_zeros)
+
+
+def fingerprint(tensor: Tensor, crc: int = 0) -> int:
+    return body_for(tensor.device).fingerprint(tensor, crc)
+
+
+def computed_in(x: Tensor) -> torch.dtype:
+    """The precision of arithmetic, update vector and (unless told otherwise) momentum for a parameter."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32

@@ -1,0 +1,314 @@
+"""The kernels in C++ for CPU tensors, with as many threads as torch uses.
+
+This module turns tensors into tables of addresses, one call for many tensors. It owns what the C++ cannot check: that
+types, sizes and devices fit, that memory is contiguous (else a copy is staged), that tensors outlive the call.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from lioncub.kernels import torch_ops
+from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
+from lioncub.layout import BLOCK, Ballot
+
+try:
+    from lioncub.kernels import _native
+except ImportError as problem:  # no compiler when it was installed
+    _problem = f"the C++ kernels are not built ({problem})"
+else:
+    _problem = ""
+
+TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+GRIDS = {"midrise": 0, "log": 1, "midtread": 2}
+KINDS = {"signs": 0, "counts": 1, "sign-of": 2, "values": 3}
+UNIT, LINEAR, ODD, TABLE = range(4)
+MAX_TABLE = 16
+
+
+def why_not() -> str:
+    """Why this body cannot be used; "" if it can."""
+    return _problem
+
+
+def describe() -> dict[str, str]:
+    """What was built, and what of it runs on this processor."""
+    if _problem:
+        return {}
+    usable = ", ".join(_native.instruction_sets())
+    return {"instruction set": _native.in_use(), "usable": usable, "compiler": _native.compiler}
+
+
+@contextmanager
+def instruction_set(name: str) -> Iterator[None]:
+    """Only this instruction set inside the block: for tests and benchmarks."""
+    before = _native.in_use()
+    _native.use(name)
+    try:
+        yield
+    finally:
+        _native.use(before)
+
+
+def read_ceiling(tensor: Tensor) -> int:
+    """Read a contiguous tensor and do nothing with it but a sum: what a kernel that reads could reach."""
+    return _native.read_words(tensor.data_ptr(), tensor.numel() * tensor.element_size() // 8, torch.get_num_threads())
+
+
+# ---- encoding ------------------------------------------------------------------------------------------------------
+
+
+def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
+    table = _Table.of(u)
+    payload = _empty(u, 2 if abstain else 1)
+    threads = torch.get_num_threads()
+    finite = _native.encode_signs(table.ints, table.floats, step, abstain, u.layout.blocks, payload.data_ptr(), threads)
+    return Encoded(payload, finite)
+
+
+def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
+    grid, bits, scale, log2_base = quantiser
+    table = _Table.of(u)
+    payload = _empty(u, bits)
+    levels = 1 << (bits - 1)
+    half = 0.5 if scale == "l1" else 1.0
+    finite = _native.encode_levels(
+        table.ints,
+        table.floats,
+        step,
+        GRIDS[grid],
+        bits,
+        scale == "l1",
+        (levels - 1) * half if grid == "midtread" else levels * half,
+        log2_base,
+        1 if scale == "l1" else levels - 1,
+        u.layout.blocks,
+        payload.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return Encoded(payload, finite)
+
+
+def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
+    if dtype not in (torch.float32, torch.bfloat16):
+        return torch_ops.encode_values(u, dtype)
+    table = _Table.of(u)
+    values = torch.empty(u.layout.padded_numel, dtype=dtype)
+    threads = torch.get_num_threads()
+    finite = _native.encode_values(table.ints, table.floats, TYPES[dtype], u.layout.blocks, values.data_ptr(), threads)
+    return Encoded(values.view(torch.uint8).view(u.layout.blocks, BLOCK * dtype.itemsize), finite)
+
+
+class _Table:
+    """A call's integers, numbers, and the tensors that must outlive it."""
+
+    def __init__(self) -> None:
+        self.ints: list[int] = []
+        self.floats: list[float] = []
+        self.kept: list[Tensor] = []
+
+    @classmethod
+    def of(cls, u: UpdateVector) -> _Table:
+        table = cls()
+        for part, start, length in zip(u.parts, u.layout.starts, u.layout.lengths, strict=True):
+            table._add(part, start, length)
+        return table
+
+    def _add(self, part: Part, start: int, length: int) -> None:
+        m, g, beta, gain = part
+        m_at = m_type = g_at = g_type = 0
+        if m is not None:
+            m_at, m_type = self.readable(m, length)
+            if g is not None:
+                g_at, g_type = self.readable(g, length)
+        self.ints += (start, length, m_at, g_at, m_type | g_type << 2)
+        self.floats += (beta, gain)
+
+    def readable(self, tensor: Tensor, length: int) -> tuple[int, int]:
+        """The address and type of a tensor's elements in logical order; of a copy where they are not contiguous."""
+        kind = TYPES.get(tensor.dtype)
+        if kind is None or not tensor.is_contiguous():
+            tensor = tensor.to(torch.float32 if kind is None else tensor.dtype).contiguous()
+            kind = TYPES[tensor.dtype]
+            self.kept.append(tensor)
+        _check(tensor, length)
+        return tensor.data_ptr(), kind
+
+
+def _check(tensor: Tensor, length: int) -> None:
+    if tensor.numel() != length or not tensor.is_cpu:
+        raise ValueError(f"a CPU tensor of {length} elements is needed, not {tensor.numel()} on {tensor.device}")
+
+
+def _empty(u: UpdateVector, num_planes: int) -> Tensor:
+    return torch.empty(u.layout.blocks, num_planes * BLOCK // 8, dtype=torch.uint8)
+
+
+# ---- combining -----------------------------------------------------------------------------------------------------
+
+
+def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
+    weights = _weights(tally.magnitudes)
+    if weights is None:
+        return torch_ops.majority(payloads, ballot, tally)
+    rows = _rows(payloads, 1 + tally.index_bits)
+    out = torch.empty(rows.shape[1], 16 if tally.ternary else 8, dtype=torch.uint8)
+    for span in ballot.spans:
+        casting = span.casting_voter(ballot.step) if tally.casting and span.voters else -1
+        _check_span(rows, span.start, span.stop, span.voters)
+        _native.majority(
+            rows.data_ptr(),
+            rows.stride(0),
+            list(span.voters),
+            casting,
+            weights,
+            tally.sum_bits(len(span.voters)),
+            tally.ternary,
+            list(tally.magnitudes),
+            span.start,
+            span.stop,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+    return out
+
+
+def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
+    rows = _rows(payloads, 1)
+    planes = len(payloads).bit_length()
+    out = torch.empty(rows.shape[1], 8 * planes, dtype=torch.uint8)
+    threads = torch.get_num_threads()
+    for span in ballot.spans:
+        _check_span(rows, span.start, span.stop, span.voters)
+        voters = list(span.voters)
+        _native.count_ones(
+            rows.data_ptr(), rows.stride(0), voters, planes, span.start, span.stop, out.data_ptr(), threads
+        )
+    return out
+
+
+def _weights(magnitudes: tuple[int, ...]) -> int | None:
+    """How C++ finds the magnitude of an index; None: it cannot."""
+    count = len(magnitudes)
+    if magnitudes == (1,):
+        return UNIT
+    if magnitudes == tuple(range(count)):
+        return LINEAR
+    if magnitudes == tuple(range(1, 2 * count, 2)):
+        return ODD
+    return TABLE if count <= MAX_TABLE and math.log2(count).is_integer() else None
+
+
+def _rows(payloads: Tensor, planes: int) -> Tensor:
+    """``[workers, blocks, bytes]`` with every row contiguous and words aligned; rows may be apart."""
+    workers, blocks, width = payloads.shape
+    if width != 8 * planes or not payloads.is_cpu or payloads.dtype != torch.uint8:
+        raise ValueError(f"payloads of {8 * planes} bytes a block are needed, not {tuple(payloads.shape)}")
+    whole = blocks == 0 or payloads[0].is_contiguous()
+    aligned = payloads.data_ptr() % 8 == 0 and (workers == 1 or payloads.stride(0) % 8 == 0)
+    return payloads if whole and aligned else payloads.contiguous()
+
+
+def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> None:
+    if not 0 <= start <= stop <= rows.shape[1] * BLOCK or any(not 0 <= voter < len(rows) for voter in voters):
+        raise ValueError(f"elements {start} to {stop} of voters {voters} are not in payloads {tuple(rows.shape)}")
+
+
+# ---- moving --------------------------------------------------------------------------------------------------------
+
+
+def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    payload = _aligned(direction.payload)
+    table, staged = _Table(), _Staged()
+    end = len(payload) * BLOCK
+    for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
+        length = x.numel()
+        if not 0 <= start <= end - length:
+            raise ValueError(f"elements {start} to {start + length} are not in a direction of {end}")
+        x_at, x_type = staged.writable(x, length)
+        m_at = m_type = g_at = g_type = 0
+        if m is not None and g is not None:
+            m_at, m_type = staged.writable(m, length)
+            g_at, g_type = table.readable(g, length)
+        types = x_type | m_type << 2 | g_type << 4
+        table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
+        table.floats += (lr, decay, beta, gain)
+    kind = KINDS[direction.kind]
+    planes = direction.num_planes
+    threads = torch.get_num_threads()
+    _native.apply(table.ints, table.floats, kind, planes, TYPES[direction.dtype], payload.data_ptr(), threads)
+    staged.write_back()
+
+
+def lion_(strides: Sequence[Stride]) -> int:
+    table, staged = _Table(), _Staged()
+    for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
+        length = x.numel()
+        x_at, x_type = staged.writable(x, length)
+        m_at, m_type = staged.writable(m, length)
+        g_at, g_type = table.readable(g, length)
+        types = x_type | m_type << 2 | g_type << 4
+        table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
+        table.floats += (lr, decay, beta1, gain1, beta2, gain2)
+    skipped = _native.lion(table.ints, table.floats, torch.get_num_threads())
+    staged.write_back()
+    return skipped
+
+
+NO_NOISE = Noise(-1, 0)
+
+
+class _Staged:
+    """Tensors to be written: where they are not contiguous, a copy is written and brought back."""
+
+    def __init__(self) -> None:
+        self._copies: list[tuple[Tensor, Tensor]] = []
+
+    def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
+        _check(tensor, length)
+        kind = TYPES[tensor.dtype]
+        if not tensor.is_contiguous():
+            copy = tensor.contiguous()
+            self._copies.append((tensor, copy))
+            return copy.data_ptr(), kind
+        return tensor.data_ptr(), kind
+
+    def write_back(self) -> None:
+        for tensor, copy in self._copies:
+            tensor.copy_(copy)
+
+
+# ---- looking back --------------------------------------------------------------------------------------------------
+
+
+def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
+    mine, theirs = _aligned(payload), _aligned(direction.payload)
+    if len(mine) != len(theirs) or any(not 0 <= cut.start <= cut.stop <= len(mine) * BLOCK for cut in cuts):
+        raise ValueError(f"cuts {cuts} are not in payloads of {len(mine)} and {len(theirs)} blocks")
+    return _native.count_matches(
+        mine.data_ptr(),
+        mine.shape[1] // 8,
+        own_zeros,
+        theirs.data_ptr(),
+        direction.num_planes,
+        direction.kind == "counts",
+        [number for cut in cuts for number in cut],
+        torch.get_num_threads(),
+    )
+
+
+def _aligned(payload: Tensor) -> Tensor:
+    payload = payload.contiguous()
+    return payload if payload.data_ptr() % 8 == 0 else payload.clone()
+
+
+def fingerprint(tensor: Tensor, crc: int = 0) -> int:
+    if not _native.has_crc32():
+        return torch_ops.fingerprint(tensor, crc)
+    flat = tensor.detach().contiguous()
+    return _native.crc32(flat.data_ptr(), flat.numel() * flat.element_size(), crc)

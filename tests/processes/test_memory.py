@@ -1,0 +1,64 @@
+"""A step makes nothing as large as the model: at most d/4 bytes and one bucket, beside parameters, state, gradients."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from lioncub import DistributedLion, Vote, kernels
+from tests.cluster import Cluster
+
+MEBI = 1 << 20
+M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8
+
+
+def return_freed_memory_at_once() -> None:
+    """Large blocks get a mapping of their own, all threads one heap: then the resident size is what is in use."""
+    libc = ctypes.CDLL("libc.so.6")
+    libc.mallopt(M_MMAP_THRESHOLD, 64 * 1024)
+    libc.mallopt(M_ARENA_MAX, 1)
+
+
+def resident_bytes(field: str) -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return int(line.split()[1]) * 1024
+    raise AssertionError(f"no {field} in /proc/self/status")
+
+
+def reset_peak() -> None:
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+def peak_extra_bytes(rank: int, group: dist.ProcessGroup, numel: int, bucket_numel: int, body: str) -> list[int]:
+    """Of three steps after the first."""
+    return_freed_memory_at_once()
+    torch.manual_seed(0)
+    params = [nn.Parameter(torch.randn(numel // 16)) for _ in range(16)]
+    optimizer = DistributedLion(params, codec=Vote(), process_group=group, overlap=False, bucket_numel=bucket_numel)
+    for param in params:
+        param.grad = torch.randn_like(param)
+    found = []
+    with kernels.using(body) if body else nullcontext():
+        for step in range(4):
+            gc.collect()
+            reset_peak()
+            before = resident_bytes("VmRSS")
+            optimizer.step()
+            if step:
+                found.append(resident_bytes("VmHWM") - before)
+    return found
+
+
+@pytest.mark.parametrize(("num_workers", "body"), [(1, ""), (2, ""), (4, ""), (2, "torch")])
+def test_peak_memory_of_a_step(cluster: Cluster, num_workers: int, body: str) -> None:
+    numel, bucket_numel = 16 * MEBI, MEBI
+    for found in cluster.run(num_workers, peak_extra_bytes, numel, bucket_numel, body):
+        assert max(found) <= numel // 4 + 4 * bucket_numel, f"{max(found) / MEBI:.1f} MiB"

@@ -1,0 +1,314 @@
+"""Every body of every kernel equals the torch one bit for bit; the torch one equals what the papers say elsewhere."""
+
+from __future__ import annotations
+
+import itertools
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lioncub import Levels, Vote, kernels
+from lioncub.codecs.ballots import SignMagnitude
+from lioncub.codecs.levels import Grid, Scale
+from lioncub.kernels import Cut, Direction, Part, UpdateVector, native, torch_ops
+from lioncub.layout import Ballot, Layout, Span
+from tests import kernel_cases as cases
+from tests.kernel_cases import same_bits
+from tests.toy_codec import Sixth
+
+pytestmark = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not() or "built")
+
+SETS = native.describe().get("usable", "").split(", ")
+GRIDS: dict[Grid, int] = {"midrise": 8, "midtread": 8, "log": 5}
+SCALES: tuple[Scale, ...] = ("l1", "linf")
+LEVELS = [Levels(bits, scale, grid) for grid, most in GRIDS.items() for bits in range(2, most + 1) for scale in SCALES]
+TALLIES: list[SignMagnitude] = [Vote(), Vote(ties="zero"), Vote(zeros="abstain"), Vote("zero", "abstain"), Sixth()]
+TALLIES += LEVELS[::3]
+WORKERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 63, 64, 100, 128, 255, 256, 257)
+many = settings(max_examples=25, deadline=None)
+
+
+@pytest.fixture(params=SETS, autouse=True)
+def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test runs with each instruction set that this processor has."""
+    with native.instruction_set(request.param):
+        yield request.param
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+# ---- encoding ------------------------------------------------------------------------------------------------------
+
+
+def assert_encoded_alike(mine: kernels.Encoded, theirs: kernels.Encoded) -> None:
+    assert mine.finite == theirs.finite
+    if mine.finite:
+        assert torch.equal(mine.payload, theirs.payload)
+
+
+@many
+@given(u=cases.updates(finite=False), step=st.integers(0, 9), abstain=st.booleans())
+def test_signs(u: UpdateVector, step: int, abstain: bool) -> None:
+    assert_encoded_alike(
+        native.encode_signs(u, step, abstain=abstain), torch_ops.encode_signs(u, step, abstain=abstain)
+    )
+
+
+@many
+@given(u=cases.updates(), step=st.integers(0, 9), codec=st.sampled_from(LEVELS))
+def test_levels(u: UpdateVector, step: int, codec: Levels) -> None:
+    assert_encoded_alike(
+        native.encode_levels(u, step, codec.quantiser), torch_ops.encode_levels(u, step, codec.quantiser)
+    )
+
+
+@many
+@given(u=cases.updates(finite=False), codec=st.sampled_from(LEVELS))
+def test_levels_of_numbers_that_are_not_finite(u: UpdateVector, codec: Levels) -> None:
+    assert_encoded_alike(native.encode_levels(u, 0, codec.quantiser), torch_ops.encode_levels(u, 0, codec.quantiser))
+
+
+@many
+@given(u=cases.updates(finite=False), dtype=st.sampled_from(cases.MOMENTA))
+def test_values(u: UpdateVector, dtype: torch.dtype) -> None:
+    mine, theirs = native.encode_values(u, dtype), torch_ops.encode_values(u, dtype)
+    assert mine.finite == theirs.finite
+    if u.layout.blocks:
+        assert same_bits(mine.payload.view(dtype), theirs.payload.view(dtype))
+
+
+def test_one_bad_number_among_many_is_found() -> None:
+    for bad in cases.NOT_FINITE:
+        for where in (0, 70_000, 299_999):
+            g = torch.randn(300_000)
+            g[where] = bad
+            u = UpdateVector([Part(torch.zeros(300_000), g, 0.9, 0.1)], Layout((300_000,), 1), torch.float32, g.device)
+            with threads(2):
+                assert not native.encode_signs(u, 0, abstain=False).finite
+                assert not native.encode_values(u, torch.float32).finite
+                for codec in (Levels(4), Levels(4, "linf"), Levels(4, grid="log")):
+                    assert not native.encode_levels(u, 0, codec.quantiser).finite
+
+
+def test_a_large_bucket_shared_by_threads() -> None:
+    torch.manual_seed(0)
+    sizes = (400_001, 3, 70_000, 64, 1_000_000, 1)
+    parts = [Part(torch.randn(n), torch.randn(n) ** 3, 0.9, 0.1) for n in sizes]
+    u = UpdateVector(parts, Layout(sizes, 3), torch.float32, torch.device("cpu"))
+    for count in (1, 2, 5):
+        with threads(count):
+            assert_encoded_alike(native.encode_signs(u, 1, abstain=True), torch_ops.encode_signs(u, 1, abstain=True))
+            for codec in (Levels(4, grid="log"), Levels(3, "linf")):
+                assert_encoded_alike(
+                    native.encode_levels(u, 1, codec.quantiser), torch_ops.encode_levels(u, 1, codec.quantiser)
+                )
+
+
+# ---- combining -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_majority(workers: int) -> None:
+    for number, codec in enumerate(TALLIES):
+        for blocks in (1, 40, 41) if workers < 10 else (9,):
+            planes = 1 + codec.tally.index_bits
+            payloads = cases.payloads(workers, blocks, planes, number, apart=48 * (number % 2))
+            ballot = cases.ballot(blocks, workers, number, number)
+            mine = native.majority(payloads, ballot, codec.tally)
+            assert torch.equal(mine, torch_ops.majority(payloads, ballot, codec.tally)), codec
+
+
+@pytest.mark.parametrize("workers", WORKERS)
+def test_count_ones(workers: int) -> None:
+    for blocks in (1, 17, 600):
+        payloads = cases.payloads(workers, blocks, 1, workers)
+        ballot = cases.ballot(blocks, workers, 0, workers)
+        assert torch.equal(native.count_ones(payloads, ballot), torch_ops.count_ones(payloads, ballot))
+
+
+def test_a_large_vote_shared_by_threads() -> None:
+    for workers in (2, 4, 5, 7, 8, 16, 33):
+        payloads = cases.payloads(workers, 20_003, 1, workers)
+        ballot = Ballot(3, (Span(0, 20_003 * 64, tuple(range(workers))),))
+        for count in (1, 3):
+            with threads(count):
+                mine = native.majority(payloads, ballot, Vote().tally)
+            assert torch.equal(mine, torch_ops.majority(payloads, ballot, Vote().tally))
+
+
+def test_the_torch_majority_adds_up_integers() -> None:
+    """The bit-sliced sum against sums of integers, voter by voter."""
+    for codec in TALLIES:
+        payloads = cases.payloads(5, 7, 1 + codec.tally.index_bits, 1)
+        span = Span(0, 7 * 64, (0, 2, 3, 4))
+        values = torch.stack([codec.values(payloads[voter]) for voter in span.voters])
+        total = values.sum(0)
+        if codec.casting:
+            total = torch.where(total == 0, codec.values(payloads[span.casting_voter(2)]), total)
+        expected = torch.sign(total).float() if codec.ternary else torch.where(total > 0, 1.0, -1.0)
+        ballot = Ballot(2, (span,))
+        assert torch.equal(codec.decode(torch_ops.majority(payloads, ballot, codec.tally), ballot), expected)
+
+
+# ---- moving --------------------------------------------------------------------------------------------------------
+
+
+@many
+@given(
+    sizes=st.lists(st.sampled_from(cases.SIZES), min_size=1, max_size=4),
+    dtypes=st.tuples(st.sampled_from(cases.STORED), st.sampled_from(cases.MOMENTA), st.sampled_from(cases.STORED)),
+    kind=st.sampled_from(cases.DIRECTIONS),
+    order=st.sampled_from(cases.ORDERS),
+    noise=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_apply(
+    sizes: list[int],
+    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype],
+    kind: str,
+    order: str,
+    noise: bool,
+    seed: int,
+) -> None:
+    direction = cases.direction(kind, (sum(sizes) + 7) // 64 + 1, seed)
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves(sizes, dtypes, order, seed, noise=noise)
+        body.apply_(moves, direction)
+        outcomes.append(moves)
+    for mine, theirs in zip(*outcomes, strict=True):
+        assert same_bits(mine.x, theirs.x)
+        if mine.m is not None and theirs.m is not None:
+            assert same_bits(mine.m, theirs.m)
+
+
+@many
+@given(
+    sizes=st.lists(st.sampled_from(cases.SIZES), min_size=2, max_size=4),
+    dtypes=st.tuples(st.sampled_from(cases.STORED), st.sampled_from(cases.MOMENTA), st.sampled_from(cases.STORED)),
+    order=st.sampled_from(cases.ORDERS),
+    noise=st.booleans(),
+    broken=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_lion(
+    sizes: list[int],
+    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype],
+    order: str,
+    noise: bool,
+    broken: bool,
+    seed: int,
+) -> None:
+    outcomes = []
+    for body in (native, torch_ops):
+        strides = cases.strides(cases.moves(sizes, dtypes, order, seed, noise=noise))
+        for stride in strides if broken else ():
+            stride.g[::3] = float("nan")
+            stride.g[1::5] = float("-inf")
+        outcomes.append((body.lion_(strides), strides))
+    (skipped, mine), (expected, theirs) = outcomes
+    assert skipped == expected
+    for a, b in zip(mine, theirs, strict=True):
+        assert same_bits(a.x, b.x)
+        assert same_bits(a.m, b.m)
+
+
+def test_moving_a_large_tensor_with_threads() -> None:
+    direction = cases.direction("ternary", 20_000, 1)
+    for count in (1, 2, 3):
+        outcomes = []
+        for body in (native, torch_ops):
+            moves = cases.moves((600_001, 65, 400_000), (torch.float32,) * 3, "contiguous", 3, noise=False)
+            with threads(count):
+                body.apply_(moves, direction)
+                body.lion_(cases.strides(moves))
+            outcomes.append(moves)
+        for mine, theirs in zip(*outcomes, strict=True):
+            assert same_bits(mine.x, theirs.x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_every_half_precision_number_survives(dtype: torch.dtype) -> None:
+    """Widened and rounded back, all 65,536 of them; and what lies between rounds as torch rounds it."""
+    every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(dtype)
+    move = replaced_x(every.clone())
+    native.apply_([move], Direction("values", torch.zeros(1024, 256, dtype=torch.uint8)))
+    assert same_bits(move.x, every)
+    wide = torch.randint(-(2**31), 2**31, (65536,), generator=torch.Generator().manual_seed(0)).to(torch.int32)
+    between = wide.view(torch.float32).nan_to_num(1.0, 2.0, 3.0)
+    move = replaced_x(torch.zeros(65536, dtype=dtype))
+    native.apply_([move], Direction("values", (-between).view(torch.uint8).view(1024, 256)))
+    assert same_bits(move.x, between.to(dtype))
+
+
+def replaced_x(x: torch.Tensor) -> kernels.Move:
+    return kernels.Move(x, 0, 1.0, 1.0, 1)
+
+
+# ---- looking back --------------------------------------------------------------------------------------------------
+
+
+@many
+@given(
+    blocks=st.integers(1, 70),
+    kind=st.sampled_from(["signs", "ternary", "counts"]),
+    planes=st.integers(1, 4),
+    own_zeros=st.booleans(),
+    data=st.data(),
+)
+def test_matches(blocks: int, kind: str, planes: int, own_zeros: bool, data: st.DataObject) -> None:
+    ends = sorted(data.draw(st.lists(st.integers(0, blocks * 64), min_size=2, max_size=6)))
+    cuts = [Cut(start, stop, 1 + k % 3) for k, (start, stop) in enumerate(itertools.pairwise(ends))]
+    payload, direction = cases.payload(blocks, planes, blocks), cases.direction(kind, blocks, planes)
+    own_zeros = own_zeros and planes > 1
+    mine = native.count_matches(payload, direction, cuts, own_zeros=own_zeros)
+    assert mine == torch_ops.count_matches(payload, direction, cuts, own_zeros=own_zeros)
+
+
+@many
+@given(size=st.sampled_from([0, 1, 3, 31, 63, 64, 127, 128, 129, 1000, 4097]), crc=st.integers(0, 2**32 - 1))
+def test_fingerprint_is_zlibs(size: int, crc: int) -> None:
+    data = cases.payload(1, size // 8 + 1, size).view(-1)[:size]
+    assert native.fingerprint(data, crc) == zlib.crc32(data.numpy().tobytes(), crc) == torch_ops.fingerprint(data, crc)
+    strided = torch.randn(size + 1, 2)[:, 0]
+    assert native.fingerprint(strided, crc) == torch_ops.fingerprint(strided, crc)
+
+
+# ---- bad operands --------------------------------------------------------------------------------------------------
+
+
+def test_what_does_not_fit_is_refused_before_anything_is_read() -> None:
+    u = UpdateVector([Part(torch.zeros(5))], Layout((6,), 1), torch.float32, torch.device("cpu"))
+    with pytest.raises(ValueError, match="6 elements"):
+        native.encode_signs(u, 0, abstain=False)
+    with pytest.raises(ValueError, match="not in a direction of 64"):
+        native.apply_([replaced_x(torch.zeros(65))], cases.direction("signs", 1, 0))
+    with pytest.raises(ValueError, match="not in payloads"):
+        native.majority(cases.payloads(2, 1, 1, 0), Ballot(0, (Span(0, 64, (0, 2)),)), Vote().tally)
+    with pytest.raises(ValueError, match="8 bytes a block"):
+        native.count_ones(cases.payloads(2, 1, 2, 0), Ballot(0, (Span(0, 64, (0,)),)))
+    with pytest.raises(ValueError, match="cuts"):
+        native.count_matches(cases.payload(1, 1, 0), cases.direction("signs", 1, 0), [Cut(0, 65, 1)], own_zeros=False)
+
+
+def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:
+    tally = replace_magnitudes(tuple(sorted(range(3, 35))))
+    payloads, ballot = cases.payloads(4, 5, 6, 0), cases.ballot(5, 4, 0, 0)
+    assert torch.equal(native.majority(payloads, ballot, tally), torch_ops.majority(payloads, ballot, tally))
+
+
+def replace_magnitudes(magnitudes: tuple[int, ...]) -> kernels.Tally:
+    return Levels(2).tally._replace(magnitudes=magnitudes)
