@@ -16,7 +16,7 @@ test: $(VENV)/.dev       ## lint, types and every test
 
 sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
-	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan
+	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number"'
 
 bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
 	$(BIN)/lioncub bench kernels
@@ -56,4 +56,4 @@ sanitized:
 	$(SANDBOX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps . -C cmake.define.LIONCUB_SANITIZE=$(SANITIZER)
 	LD_PRELOAD="$(foreach name,$(RUNTIMES),$(shell $(CXX) -print-file-name=lib$(name).so))" \
 	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py
+	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py $(SELECT)

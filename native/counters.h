@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels.h"
+#include "numbers.h"
 
 namespace lioncub::ISA_SPACE {
 
@@ -20,6 +21,8 @@ typedef uint64_t Wide __attribute__((vector_size(16)));
 #endif
 
 constexpr int MAX_SUM_BITS = 48;
+constexpr int64_t AHEAD = 256;  // words
+constexpr int64_t STREAMED_BYTES = 1 << 20;
 constexpr int STRIP = 2048 / sizeof(Wide);  // vectors of a row that are read before the next row's turn
 
 template <class W> constexpr int64_t words_in = sizeof(W) / 8;
@@ -55,6 +58,23 @@ template <class W> inline void store_plane(uint64_t *out, int64_t word, int plan
         for (int k = 0; k < words_in<W>; ++k) out[(word + k) * planes + plane] = value[k];
     }
 }
+
+// Past the caches: an outcome larger than they are would only push out what is still needed.
+inline void stream(uint64_t *to, Wide value) {
+#if defined(__AVX512F__)
+    _mm512_stream_si512(reinterpret_cast<__m512i *>(to), reinterpret_cast<__m512i>(value));
+#elif defined(__AVX2__)
+    _mm256_stream_si256(reinterpret_cast<__m256i *>(to), reinterpret_cast<__m256i>(value));
+#elif defined(__SSE2__)
+    _mm_stream_si128(reinterpret_cast<__m128i *>(to), reinterpret_cast<__m128i>(value));
+#else
+    std::memcpy(to, &value, sizeof value);
+#endif
+}
+
+inline void stream(uint64_t *to, uint64_t value) { *to = value; }
+
+inline bool aligned(const uint64_t *to) { return reinterpret_cast<uintptr_t>(to) % sizeof(Wide) == 0; }
 
 template <class W> struct Sum {
     W sum, carry;
@@ -134,6 +154,9 @@ template <class W, int N, int PLANES, class Emit>
 void count_few(const std::vector<const uint64_t *> &rows, int64_t first, int64_t last, Emit emit) {
     for (int64_t word = first; word < last; word += words_in<W>) {
         W count[PLANES] = {};
+        if constexpr (words_in<W> > 1) {
+            for (int k = 0; k < N; ++k) __builtin_prefetch(rows[k] + word + AHEAD);
+        }
         count_rows<W, N>(rows.data(), word, count, PLANES);
         emit(word, count);
     }
@@ -174,11 +197,19 @@ inline void count_ones(const Votes &votes, int planes, uint64_t *out, int64_t fi
 // ±1: who has more than half.
 inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *out, int64_t first, int64_t last) {
     const std::vector<const uint64_t *> &rows = votes.rows;
-    const int down = tally.ternary ? 2 : 1, planes = bit_length(rows.size());
+    if (rows.size() == 3 && !tally.ternary && (rows[2] == rows[0] || rows[2] == rows[1])) {
+        // Of two votes the casting one decides: it is the other, or outvotes it.
+        std::memcpy(out + first, rows[2] + first, (last - first) * 8);
+        return;
+    }
+    const int planes = bit_length(rows.size());
+    const bool streams = (last - first) * 8 >= STREAMED_BYTES && aligned(out + first);
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
         count_planes<W>(rows, planes, from, to, [&](int64_t word, const W *count) {
             const Half<W> half = more_than_half(count, planes, rows.size());
-            if (down == 1) {
+            if (!tally.ternary && streams) {
+                stream(out + word, half.more);
+            } else if (!tally.ternary) {
                 std::memcpy(out + word, &half.more, sizeof(W));
             } else {
                 store_plane(out, word, 2, 0, half.more);

@@ -12,16 +12,26 @@
 namespace lioncub::ISA_SPACE {
 namespace {
 
-constexpr int64_t DISTANCE = 2048;
-constexpr int64_t TILE = 1024;  // elements that are worked on at a time, in the first-level cache
+constexpr int64_t DISTANCE = 1024;
+constexpr int64_t TILE = 256;  // elements that are worked on at a time, in the first-level cache
 
 // ---- the update vector, a tile at a time ---------------------------------------------------------------------------
 
-// Asks for the memory of the tile after the next: the processor's own prefetching stops at every page, and while a tile
+// Asks for the memory of a block some tiles ahead: the processor's own prefetching stops at every page, and while a tile
 // is packed. Addresses behind the end are ignored.
-template <class Raw> inline void ahead(const Raw *tile, int64_t n) {
+template <class Raw> inline void ahead(const Raw *block) {
     constexpr int64_t LINE = 64 / sizeof(Raw);
-    for (int64_t j = 0; j < n; j += LINE) __builtin_prefetch(tile + DISTANCE + j);
+    for (int64_t j = 0; j < BLOCK; j += LINE) __builtin_prefetch(block + DISTANCE + j);
+}
+
+// ``body(j)`` for j = 0..n, whole blocks first: loops whose length the compiler knows, with prefetching between them.
+template <class Body, class... Raws> inline void blockwise(int64_t n, Body body, const Raws *...streams) {
+    int64_t from = 0;
+    for (; from + BLOCK <= n; from += BLOCK) {
+        (ahead(streams + from), ...);
+        for (int64_t j = from; j < from + BLOCK; ++j) body(j);
+    }
+    for (int64_t j = from; j < n; ++j) body(j);
 }
 
 template <class M, class G>
@@ -29,9 +39,7 @@ void fill_blend(const Part &part, int64_t offset, int64_t n, float *__restrict u
     auto m = static_cast<const typename M::Raw *>(part.m) + offset;
     auto g = static_cast<const typename G::Raw *>(part.g) + offset;
     const float beta = part.beta, gain = part.gain;
-    ahead(m, n);
-    ahead(g, n);
-    for (int64_t j = 0; j < n; ++j) u[j] = M::get(m[j]) * beta + G::get(g[j]) * gain;
+    blockwise(n, [=](int64_t j) { u[j] = M::get(m[j]) * beta + G::get(g[j]) * gain; }, m, g);
 }
 
 template <class M> void fill_copy(const Part &part, int64_t offset, int64_t n, float *__restrict u) {
@@ -358,10 +366,11 @@ void move_and_advance(const Move &move, int64_t offset, int64_t n, const float *
     auto *__restrict g = static_cast<const typename G::Raw *>(move.g) + offset;
     const Random random(move.noise, offset);
     const float decay = move.decay, beta = move.beta, gain = move.gain;
-    for (int64_t j = 0; j < n; ++j) {
+    auto one = [=](int64_t j) {
         x[j] = X::put(X::get(x[j]) * decay - toward[j], X::noisy ? random.at(j) : 0);
         m[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0);
-    }
+    };
+    blockwise(n, one, x, m, g);
 }
 
 template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t offset, int64_t n) {
@@ -371,7 +380,7 @@ template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t o
     const Random random(s.noise, offset);
     const float lr = s.lr, decay = s.decay, beta1 = s.beta1, gain1 = s.gain1, beta2 = s.beta2, gain2 = s.gain2;
     int32_t skipped = 0;
-    for (int64_t j = 0; j < n; ++j) {
+    auto one = [=, &skipped](int64_t j) {
         const float momentum = M::get(m[j]), gradient = G::get(g[j]);
         const float u = momentum * beta1 + gradient * gain1;
         const bool stays = (bits_as<uint32_t>(u) & 0x7FFFFFFF) >= 0x7F800000;
@@ -381,7 +390,8 @@ template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t o
         x[j] = stays ? x[j] : new_x;
         m[j] = stays ? m[j] : new_m;
         skipped += stays;
-    }
+    };
+    blockwise(n, one, x, m, g);
     return skipped;
 }
 

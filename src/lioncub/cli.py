@@ -14,6 +14,7 @@ except ModuleNotFoundError as missing:
     raise SystemExit(2) from None
 
 from lioncub._version import __version__
+from lioncub.bench.config import BenchConfig
 from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
 
@@ -23,6 +24,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Train over slow networks: one bit per parameter instead of 32.",
 )
+bench = typer.Typer(no_args_is_help=True, help="Measure this machine.")
+app.add_typer(bench, name="bench")
 
 
 def print_version(wanted: bool) -> None:
@@ -53,6 +56,35 @@ def demo(
     from lioncub.demo.run import run_demo
 
     run_demo(DemoConfig(steps=steps, workers=workers, out=out, seed=seed, width=width, layers=layers))
+
+
+@bench.command("kernels")
+def bench_kernels(
+    numel: Annotated[
+        int | None, typer.Option(help="Elements each kernel works on.", show_default=f"{BenchConfig.numel:,}")
+    ] = None,
+    repeats: Annotated[
+        int | None, typer.Option(help="Samples of each case.", show_default=str(BenchConfig.repeats))
+    ] = None,
+    threads: Annotated[list[int], typer.Option(help="Threads; give it several times.")] = list(BenchConfig.threads),  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Where kernels.jsonl and kernels.html go.")] = BenchConfig.out,
+    docs: Annotated[Path | None, typer.Option(help="A document to write the tables into, between its markers.")] = None,
+    quick: Annotated[bool, typer.Option(help="Small sizes, 3 samples: to try it out.")] = False,
+) -> None:
+    """Time every kernel against what the memory allows, and whole steps against other optimizers."""
+    from lioncub.bench.run import run_bench
+
+    run_bench(BenchConfig.of(quick=quick, numel=numel, repeats=repeats, threads=tuple(threads), out=out, docs=docs))
+
+
+@app.command()
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Say which kernels run on this machine, and why the others do not."""
+    from lioncub.doctor import run_doctor
+
+    run_doctor(as_json=as_json)
 
 
 def main() -> None:

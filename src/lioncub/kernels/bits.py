@@ -61,9 +61,13 @@ def planes(payload: Tensor) -> list[Tensor]:
     return [unpack_bits(plane) for plane in packed_planes(payload)]
 
 
-def from_planes(bits: Sequence[Tensor]) -> Tensor:
+def from_planes(bits: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
     """Pack bit planes ``[blocks · 64]`` into a payload ``[blocks, 8 · planes]``."""
-    return torch.stack([pack_bits(plane).view(-1, BLOCK // 8) for plane in bits], dim=1).flatten(1)
+    if out is None:
+        out = torch.empty(len(bits[0]) // BLOCK, len(bits) * BLOCK // 8, dtype=torch.uint8, device=bits[0].device)
+    for plane, place in zip(bits, packed_planes(out), strict=True):
+        place.copy_(pack_bits(plane).view(-1, BLOCK // 8))
+    return out
 
 
 def words(payload: Tensor) -> Tensor:

@@ -31,8 +31,10 @@ __all__ = [
     "majority",
 ]
 
-CHUNK = 1 << 15
-"""Elements: 128 KiB of float32 stay in cache, and torch never splits one over threads."""
+SUM_CHUNK = 1 << 15
+"""Elements that are added up in one tree; see :func:`abs_sum`."""
+CHUNK = 1 << 17
+"""Elements: 512 KiB of float32 and what is made of them stay in the second-level cache."""
 FAR_CHUNK = 1 << 24
 """On other devices launches cost more than cache misses."""
 
@@ -106,12 +108,12 @@ def all_finite(u: Tensor) -> bool:
 
 
 def abs_sum(values: Tensor) -> Tensor:
-    """Σ|u| of at most ``CHUNK`` elements in double precision, in an order that every body can follow.
+    """Σ|u| of at most ``SUM_CHUNK`` elements in double precision, in an order that every body can follow.
 
     Rows of 64 elements, zeros where the last is short, are added in pairs, then the sums in pairs, and so on; then the
     64 lanes by halves.
     """
-    rows = torch.zeros(CHUNK // BLOCK, BLOCK, dtype=torch.float64, device=values.device)
+    rows = torch.zeros(SUM_CHUNK // BLOCK, BLOCK, dtype=torch.float64, device=values.device)
     rows.view(-1)[: len(values)] = values.abs()
     while len(rows) > 1:
         rows = rows[0::2] + rows[1::2]
@@ -130,9 +132,9 @@ def _unit(u: UpdateVector, number: int, scale: str) -> Tensor:
     """The scale of one part: mean|u|, summed chunk after chunk in double precision, or max|u|."""
     part, length = u.parts[number], u.layout.lengths[number]
     total = torch.zeros((), dtype=torch.float64 if scale == "l1" else u.dtype, device=u.device)
-    values = torch.empty(min(CHUNK, length), dtype=u.dtype, device=u.device)
-    for first in range(0, length if part.m is not None else 0, CHUNK):
-        chunk = _values(part, first, min(first + CHUNK, length), values)
+    values = torch.empty(min(SUM_CHUNK, length), dtype=u.dtype, device=u.device)
+    for first in range(0, length if part.m is not None else 0, SUM_CHUNK):
+        chunk = _values(part, first, min(first + SUM_CHUNK, length), values)
         total = total + abs_sum(chunk) if scale == "l1" else torch.maximum(total, chunk.abs().amax())
     return (total / max(length, 1)).to(u.dtype) if scale == "l1" else total
 
@@ -142,7 +144,7 @@ def _encode(u: UpdateVector, planes: Any, num_planes: int) -> Encoded:
     finite = True
     for first, values, pieces in _chunks(u):
         finite = finite and all_finite(values)
-        payload[first // BLOCK : (first + len(values)) // BLOCK] = from_planes(planes(first, values, pieces))
+        from_planes(planes(first, values, pieces), out=payload[first // BLOCK : (first + len(values)) // BLOCK])
     return Encoded(payload, finite)
 
 
@@ -162,12 +164,18 @@ def _sign_planes(u: UpdateVector, values: Tensor, first: int, step: int, *, abst
 
 
 def _chunks(u: UpdateVector) -> Iterator[tuple[int, Tensor, list[tuple[int, slice]]]]:
-    """The update vector chunk by chunk: its first element, the values, and which part lies where in it."""
+    """The update vector chunk by chunk: its first element, the values, and which part lies where in it.
+
+    All chunks share their memory: each is to be used before the next is asked for.
+    """
     size = CHUNK if u.device.type == "cpu" else FAR_CHUNK
     starts, lengths = u.layout.starts, u.layout.lengths
+    buffer = torch.empty(min(size, u.layout.padded_numel), dtype=u.dtype, device=u.device)
     for first in range(0, u.layout.padded_numel, size):
-        values = torch.zeros(min(size, u.layout.padded_numel - first), dtype=u.dtype, device=u.device)
-        last = first + len(values)
+        last = min(first + size, u.layout.padded_numel)
+        values = buffer[: last - first]
+        if last > u.layout.numel:
+            values.zero_()  # the padding
         pieces = []
         for number in range(max(bisect_right(starts, first) - 1, 0), bisect_right(starts, last - 1)):
             start, stop = max(starts[number], first), min(starts[number] + lengths[number], last)
@@ -186,7 +194,10 @@ def _values(part: Part, first: int, last: int, out: Tensor) -> Tensor:
     m = part.m.reshape(-1)[first:last]
     if part.g is None:
         return out.copy_(m)
-    return blend_(out.copy_(m), part.g.reshape(-1)[first:last], part.beta, part.gain)
+    g = part.g.reshape(-1)[first:last]
+    if m.dtype != out.dtype:
+        return blend_(out.copy_(m), g, part.beta, part.gain)
+    return torch.mul(m, part.beta, out=out).add_(g.to(out.dtype) * part.gain)
 
 
 def blend_(m: Tensor, g: Tensor, beta: float, gain: float) -> Tensor:

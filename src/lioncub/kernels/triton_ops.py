@@ -7,7 +7,7 @@ computed in float64 is left to :mod:`~lioncub.kernels.torch_ops`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from functools import cache, lru_cache
 from importlib.util import find_spec
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from lioncub.kernels import torch_ops
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
-from lioncub.kernels.torch_ops import CHUNK, fingerprint
-from lioncub.layout import Ballot, Span
+from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint
+from lioncub.layout import BLOCK, Ballot, Span
 
 __all__ = [
     "apply_",
@@ -43,6 +43,10 @@ TILE_WORDS = 64
 """Of a program that makes words out of 32 elements each."""
 WORDS = 256
 """Of a program that works word by word."""
+ROWS_ADDED = 32
+"""By one thread, as triton_kernels.NEIGHBOURS."""
+ROW_SUMS = 128
+"""Of a program, one for each thread."""
 UNROLLED = 16
 """Loads in flight where numbers are added one after the other."""
 
@@ -98,7 +102,7 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
             length=u.layout.lengths[number],
             BLOCK=ELEMENTS,
         )
-    return Encoded(out.view(torch.uint8).view(u.layout.blocks, -1), not num_not_finite.item())
+    return Encoded(out.view(torch.uint8).view(u.layout.blocks, BLOCK * dtype.itemsize), not num_not_finite.item())
 
 
 def _encode_planes(u: UpdateVector, step: int, units: Tensor | None, planes: int, grid: dict[str, Any]) -> Encoded:
@@ -131,18 +135,26 @@ def _units(u: UpdateVector, scale: str) -> Tensor:
     for number, (part, length) in enumerate(zip(u.parts, u.layout.lengths, strict=True)):
         if part.m is None or not length:
             continue
-        operands = {**_operands(part), "length": length}
-        result = {"units": units, "number": number}
-        if scale == "linf":
+        operands, result = {**_operands(part), "length": length}, {"units": units, "number": number}
+        if scale == "l1":
+            _mean_magnitude(operands, result)
+        else:
             num_programs = _programs(length, ELEMENTS)
-            _launch(_kernels().largest_magnitude, u.device, num_programs, **result, **operands, BLOCK=ELEMENTS)
-            continue
-        num_chunks = _programs(length, CHUNK)
-        sums = torch.empty(num_chunks, dtype=torch.float64, device=u.device)
-        _launch(_kernels().chunk_sums, u.device, num_chunks, sums=sums, **operands, num_warps=8)
-        totals = {"sums": sums, "num_chunks": num_chunks, "length": length}
-        _launch(_kernels().mean_magnitude, u.device, 1, **result, **totals, UNROLLED=UNROLLED)
+            _launch(_kernels().largest_magnitude, u.device, num_programs, **operands, **result, BLOCK=ELEMENTS)
     return units
+
+
+def _mean_magnitude(operands: dict[str, Any], result: dict[str, Any]) -> None:
+    """In the order of :func:`lioncub.kernels.torch_ops.abs_sum`: rows, then chunks, then all."""
+    device, length = result["units"].device, operands["length"]
+    num_chunks = _programs(length, SUM_CHUNK)
+    row_sums = torch.empty(num_chunks * SUM_CHUNK // ROWS_ADDED, dtype=torch.float64, device=device)
+    chunk_sums = torch.empty(num_chunks, dtype=torch.float64, device=device)
+    num_programs = len(row_sums) // ROW_SUMS
+    _launch(_kernels().row_sums, device, num_programs, sums=row_sums, **operands, BLOCK=ROW_SUMS)
+    _launch(_kernels().chunk_sums, device, num_chunks, sums=chunk_sums, row_sums=row_sums, num_warps=1)
+    totals = {"sums": chunk_sums, "num_chunks": num_chunks, "length": length}
+    _launch(_kernels().mean_magnitude, device, 1, **totals, **result, UNROLLED=UNROLLED, num_warps=1)
 
 
 def _stretches(u: UpdateVector) -> Iterator[tuple[int, int, int]]:
@@ -194,7 +206,7 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
     return _by_spans(payloads, ballot, launch, planes)
 
 
-def _by_spans(payloads: Tensor, ballot: Ballot, launch, planes: int) -> Tensor:  # type: ignore[no-untyped-def]
+def _by_spans(payloads: Tensor, ballot: Ballot, launch: Callable[[Span, dict[str, Any]], None], planes: int) -> Tensor:
     """``launch(span, operands)`` for every span; what nobody votes on stays zero."""
     source = _as_numbers(payloads, torch.int32)
     out = torch.zeros(payloads.shape[1], 2 * planes, dtype=torch.int32, device=payloads.device)
@@ -232,11 +244,11 @@ def _on_device(voters: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
-    in_planes = direction.kind in ("signs", "counts")
+    dtype = {"sign-of": direction.dtype, "values": torch.float32}.get(direction.kind, torch.int32)
     toward = {
-        "direction": _as_numbers(direction.payload, torch.int32 if in_planes else direction.dtype),
+        "direction": _as_numbers(direction.payload, dtype),
         "KIND": direction.kind,
-        "PLANES": direction.num_planes if in_planes else 0,
+        "PLANES": direction.num_planes if dtype == torch.int32 else 0,
     }
     for move in moves:
         if _is_double(move.x, move.m):
@@ -380,6 +392,8 @@ def _counter(device: torch.device) -> Tensor:
 def _as_numbers(payload: Tensor, dtype: torch.dtype) -> Tensor:
     """``[…, blocks, bytes]`` as ``[…, numbers]``: a copy only where memory order or alignment asks for one."""
     flat = payload.flatten(-2)
+    if not flat.numel():
+        return flat.to(dtype)
     offsets = (flat.data_ptr(), *flat.stride()[:-1])
     aligned = flat.stride(-1) == 1 and all(offset % dtype.itemsize == 0 for offset in offsets)
     return (flat if aligned else flat.clone(memory_format=torch.contiguous_format)).view(dtype)

@@ -1,0 +1,1 @@
+"""`lioncub bench`: how fast this machine runs the library, against what its memory allows."""

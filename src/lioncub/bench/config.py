@@ -1,0 +1,80 @@
+"""What one run of the benchmark is made of."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lioncub.bench.docs import check_markers
+from lioncub.errors import ConfigError
+from lioncub.layout import BLOCK
+from lioncub.report.machine import l3_bytes
+
+MOST_VOTERS = 32
+QUICK: dict[str, Any] = {"numel": 1 << 16, "repeats": 3}
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchConfig:
+    """Sizes and repetitions. ``quick`` is for trying it out: all fits in cache, so no figure means anything."""
+
+    numel: int = 25_600_000
+    repeats: int = 15
+    threads: tuple[int, ...] = (1, 2)
+    out: Path = Path("bench-out")
+    docs: Path | None = None
+    quick: bool = False
+
+    @classmethod
+    def of(cls, *, quick: bool, **given: Any) -> BenchConfig:
+        """What is given (not None), the defaults for the rest."""
+        chosen = {name: value for name, value in given.items() if value is not None}
+        return cls(quick=quick, **(QUICK if quick else {}) | chosen)
+
+    def __post_init__(self) -> None:
+        share = BLOCK * MOST_VOTERS
+        if self.numel < share or self.numel % share:
+            raise ConfigError(f"numel must be a multiple of {share}: {MOST_VOTERS} workers share it, got {self.numel}")
+        if self.repeats < 3:
+            raise ConfigError(f"repeats must be at least 3, for a median, got {self.repeats}")
+        if not self.threads or min(self.threads) < 1 or len(set(self.threads)) < len(self.threads):
+            raise ConfigError(f"threads must be different numbers from 1 up, got {list(self.threads)}")
+        if self.out.exists() and not self.out.is_dir():
+            raise ConfigError(f"out must be a directory, but {self.out} is a file")
+        if self.docs is not None:
+            check_markers(self.docs)
+
+    @property
+    def ceiling_bytes(self) -> int:
+        """What the memory ceilings run over: far more than the caches hold."""
+        return 16 << 20 if self.quick else max(512 << 20, 8 * l3_bytes())
+
+    @property
+    def rotating_bytes(self) -> int:
+        """How much small inputs add up to before one is used again, so that they come from memory."""
+        return 1 << 16 if self.quick else 4 * l3_bytes()
+
+    @property
+    def shrink(self) -> int:
+        """What every dimension of the models is divided by."""
+        return 16 if self.quick else 1
+
+    @property
+    def tiny_tensors(self) -> int:
+        return 100 if self.quick else 1_000
+
+    @property
+    def command(self) -> str:
+        """How to run this again."""
+        usual = QUICK if self.quick else {"numel": BenchConfig.numel, "repeats": BenchConfig.repeats}
+        words = ["lioncub", "bench", "kernels", *(["--quick"] if self.quick else [])]
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                words += [f"--{name}", str(getattr(self, name))]
+        if self.threads != BenchConfig.threads:
+            words += [word for count in self.threads for word in ("--threads", str(count))]
+        if self.out != BenchConfig.out:
+            words += ["--out", str(self.out)]
+        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))

@@ -1,0 +1,78 @@
+"""The clock: cases in turn, so that a machine that drifts drifts for all of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median, quantiles
+from time import perf_counter
+
+import torch
+
+from lioncub.bench.cases import Case
+
+SAMPLE_SECONDS = 0.25
+"""After it no further call begins: only what is far from the memory's speed takes so long."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """A case's samples, in seconds per call."""
+
+    case: Case
+    threads: int
+    samples: tuple[float, ...]
+
+    @property
+    def seconds(self) -> float:
+        return median(self.samples)
+
+    @property
+    def quartiles(self) -> tuple[float, float]:
+        lower, _, upper = quantiles(self.samples, n=4, method="inclusive")
+        return lower, upper
+
+    @property
+    def gb_per_second(self) -> float:
+        return (self.case.bytes_read + self.case.bytes_written) / self.seconds / 1e9
+
+
+def measure(cases: Sequence[Case], threads: int, repeats: int, on_sample: Callable[[], object]) -> list[Timing]:
+    """``repeats`` samples of every case, round by round, after a round that is not counted."""
+    samples: list[list[float]] = [[] for _ in cases]
+    with quiet(threads):
+        for _ in range(repeats + 1):
+            for taken, case in zip(samples, cases, strict=True):
+                taken.append(sample(case))
+                on_sample()
+    return [Timing(case, threads, tuple(taken[1:])) for case, taken in zip(cases, samples, strict=True)]
+
+
+def sample(case: Case) -> float:
+    """Seconds per call, over the case's calls or as many as fit in the time a sample has."""
+    with case.where():
+        if case.warm:
+            case.run(0)
+        start = perf_counter()
+        for number in range(case.calls):
+            case.run(number)
+            if (elapsed := perf_counter() - start) > SAMPLE_SECONDS:
+                break
+        return elapsed / (number + 1)
+
+
+@contextmanager
+def quiet(threads: int) -> Iterator[None]:
+    """So many threads, no gradients recorded, no garbage collected."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    gc.collect()
+    gc.disable()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        gc.enable()
+        torch.set_num_threads(before)

@@ -1,0 +1,95 @@
+"""The benchmark from end to end: time every case, then show and keep the results."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from lioncub.bench.cases import Case, cpu_bodies
+from lioncub.bench.ceilings import ceiling_cases
+from lioncub.bench.config import BenchConfig
+from lioncub.bench.docs import sentence, write_docs
+from lioncub.bench.kernel_cases import kernel_cases
+from lioncub.bench.measure import measure
+from lioncub.bench.page import page
+from lioncub.bench.progress import BenchProgress
+from lioncub.bench.records import Record, records_of
+from lioncub.bench.shapes import MODELS, shrunk
+from lioncub.bench.small_cases import small_cases
+from lioncub.bench.step_cases import missing_rivals, step_cases
+from lioncub.bench.tables import tables
+from lioncub.bench.verdict import Verdict, verdicts
+from lioncub.report.machine import machine
+
+
+def run_bench(config: BenchConfig, console: Console | None = None) -> list[Record]:
+    """Time everything; print tables; write `kernels.jsonl` and `kernels.html` into `config.out`."""
+    console = Console() if console is None else console
+    bodies, reasons = cpu_bodies()
+    left_out = reasons | missing_rivals()
+    about = describe(config)
+    console.print(sentence(about), highlight=False)
+    for name, reason in left_out.items():
+        console.print(f"Left out: {name}, {reason}", highlight=False)
+    with BenchProgress(console) as progress:
+        records = [record for part in parts(config, bodies) for record in timed(part, config, progress)]
+    asked = verdicts(records)
+    grids = tables(records, asked)
+    for grid in grids:
+        console.print(grid.to_rich())
+    for path in keep(config.out, lines(about, records, left_out, asked), page(records, grids, about)):
+        console.print(str(path), highlight=False, soft_wrap=True)
+    if config.docs is not None:
+        write_docs(config.docs, about, grids)
+    return records
+
+
+def describe(config: BenchConfig) -> dict[str, object]:
+    """What all figures of a run depend on; the load is how many other processes wanted a core as it began."""
+    sizes = {"kernel_numel": config.numel, "repeats": config.repeats, "quick": config.quick}
+    return {**machine(), "load": round(os.getloadavg()[0], 2), "command": config.command, **sizes}
+
+
+def parts(config: BenchConfig, bodies: Sequence[str]) -> Iterator[list[Case]]:
+    """Cases that are timed in turn, each lot with the ceilings among them, made when its turn comes."""
+    ceilings = ceiling_cases(config)
+    yield [*ceilings, *kernel_cases(config, bodies), *small_cases(config.tiny_tensors, bodies)]
+    for model, shapes in MODELS.items():
+        steps = step_cases(model, shrunk(shapes(), config.shrink), bodies)
+        yield [*(replace(ceiling, model=model) for ceiling in ceilings), *steps]
+
+
+def timed(cases: Sequence[Case], config: BenchConfig, progress: BenchProgress) -> Iterator[Record]:
+    for threads in config.threads:
+        title = f"{cases[0].model or 'Kernels'}, threads: {threads}"
+        on_sample = progress.part(title, len(cases) * (config.repeats + 1))
+        yield from records_of(measure(cases, threads, config.repeats, on_sample))
+
+
+def lines(
+    about: Mapping[str, object],
+    records: Sequence[Record],
+    left_out: Mapping[str, str],
+    asked: Sequence[Verdict],
+) -> Iterator[str]:
+    """JSON objects: a "case" each, what was "left-out", and each "verdict"."""
+    for record in records:
+        yield json.dumps({"kind": "case", **asdict(record), **about}, allow_nan=False)
+    for name, reason in left_out.items():
+        yield json.dumps({"kind": "left-out", "name": name, "reason": reason, **about})
+    for verdict in asked:
+        yield json.dumps({"kind": "verdict", **asdict(verdict), "met": verdict.met, **about}, allow_nan=False)
+
+
+def keep(out: Path, records: Iterator[str], html: str) -> tuple[Path, Path]:
+    """Write both files and return where they are."""
+    records_path, page_path = out / "kernels.jsonl", out / "kernels.html"
+    out.mkdir(parents=True, exist_ok=True)
+    records_path.write_text("".join(f"{line}\n" for line in records), encoding="utf-8")
+    page_path.write_text(html, encoding="utf-8")
+    return records_path, page_path

@@ -1,0 +1,118 @@
+"""Whole optimizer steps on the tensors of a model, against the optimizers people use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+from lioncub import Vote, kernels, rule
+from lioncub.bench.cases import Case
+from lioncub.bench.shapes import Shape
+from lioncub.kernels import Direction, Move, UpdateVector
+from lioncub.layout import BLOCK, Ballot, Layout, Span
+from lioncub.lion import Lion
+
+FUSED, FOREACH = "AdamW(fused=True)", "AdamW(foreach=True)"
+LION_PYTORCH = ("lion-pytorch", "lion-pytorch foreach")
+LION, TWO_PHASE = "lioncub.Lion", "two-phase-ready"
+NUM_WORKERS = 4
+
+ADAMW_BYTES = (16, 12)
+"""Read and written per parameter: x, m, v and g; x, m and v."""
+LION_BYTES = (12, 8)
+TWO_PHASE_BYTES = (8 + 1 / 8 + 12 + 1 / 8, 1 / 8 + 1 / 32 + 8)
+"""Encode, vote, apply."""
+SETTINGS: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.01}
+
+
+def parameters(shapes: Sequence[Shape]) -> list[Tensor]:
+    """Random parameters with random gradients. All methods share them, so that a large model fits."""
+    generator = torch.Generator().manual_seed(0)
+    params = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    for param in params:
+        param.grad = torch.randn(param.shape, generator=generator)
+    return params
+
+
+def step_cases(model: str, shapes: Sequence[Shape], bodies: Sequence[str]) -> list[Case]:
+    """Every method, and ours with every body."""
+    params = parameters(shapes)
+    numel = sum(param.numel() for param in params)
+
+    def case(name: str, step: Callable[[], object], traffic: tuple[float, float]) -> Case:
+        return Case(
+            group="step",
+            name=name,
+            run=lambda _: step(),
+            bytes_read=round(traffic[0] * numel),
+            bytes_written=round(traffic[1] * numel),
+            limit="axpy",
+            model=model,
+            num_tensors=len(params),
+            numel=numel,
+            ratio_to=FUSED,
+        )
+
+    theirs = [
+        case(FUSED, AdamW(params, fused=True, **SETTINGS).step, ADAMW_BYTES),
+        case(FOREACH, AdamW(params, foreach=True, **SETTINGS).step, ADAMW_BYTES),
+        *(case(name, optimizer.step, LION_BYTES) for name, optimizer in lion_pytorch(params).items()),
+    ]
+    ours = [
+        case(LION, Lion(params, **SETTINGS).step, LION_BYTES),
+        case(TWO_PHASE, TwoPhaseReady(params).step, TWO_PHASE_BYTES),
+    ]
+    return [*theirs, *(replace(own, body=body) for own in ours for body in bodies)]
+
+
+def missing_rivals() -> dict[str, str]:
+    """Optimizers that cannot be compared with, and why."""
+    return {} if find_spec("lion_pytorch") else {"lion-pytorch": "not installed: pip install lion-pytorch"}
+
+
+def lion_pytorch(params: Sequence[Tensor]) -> dict[str, Optimizer]:
+    """Both of its ways that run on CPU tensors: tensor by tensor, and foreach; none where it is not installed."""
+    if missing_rivals():
+        return {}
+    from lion_pytorch import Lion as Plain
+    from lion_pytorch.foreach import Lion as Foreach
+
+    return {name: kind(params, **SETTINGS) for name, kind in zip(LION_PYTORCH, (Plain, Foreach), strict=True)}
+
+
+class TwoPhaseReady:
+    """All that one of four workers computes in a step, without the network: encode, vote on its shard, apply.
+
+    What the other three would send back is its own payload, as large and as random.
+    """
+
+    def __init__(self, params: Sequence[Tensor]) -> None:
+        self.params = params
+        self.momenta = [torch.zeros_like(param) for param in params]
+        self.group = SETTINGS | {"betas": (0.9, 0.99), "maximize": False}
+        self.layout = Layout(tuple(param.numel() for param in params), NUM_WORKERS)
+        shard = self.layout.blocks // NUM_WORKERS * BLOCK
+        self.ballot = Ballot(0, (Span(0, shard, tuple(range(NUM_WORKERS))),))
+
+    def update_vector(self) -> UpdateVector:
+        slots = zip(self.params, self.momenta, strict=True)
+        parts = [rule.update(m, x.grad, self.group) for x, m in slots if x.grad is not None]
+        return UpdateVector(parts, self.layout, torch.float32, torch.device("cpu"))
+
+    def moves(self) -> list[Move]:
+        return [
+            rule.move(x, m, x.grad, self.group, start=start, num_voters=NUM_WORKERS)
+            for x, m, start in zip(self.params, self.momenta, self.layout.starts, strict=True)
+        ]
+
+    def step(self) -> None:
+        payload, _ = kernels.encode_signs(self.update_vector(), 0, abstain=False)
+        combined = kernels.majority(payload.view(NUM_WORKERS, -1, BLOCK // 8), self.ballot, Vote().tally)
+        payload[: len(combined)] = combined
+        kernels.apply_(self.moves(), Direction("signs", payload))
