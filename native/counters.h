@@ -74,6 +74,13 @@ inline void stream(uint64_t *to, Wide value) {
 
 inline void stream(uint64_t *to, uint64_t value) { *to = value; }
 
+// Streamed words are written before anything that comes after.
+inline void end_stream() {
+#if defined(__SSE2__)
+    _mm_sfence();
+#endif
+}
+
 inline bool aligned(const uint64_t *to) { return reinterpret_cast<uintptr_t>(to) % sizeof(Wide) == 0; }
 
 template <class W> struct Sum {
@@ -217,6 +224,7 @@ inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *o
             }
         });
     });
+    if (streams) end_stream();
 }
 
 // ---- adding up weighted votes --------------------------------------------------------------------------------------

@@ -12,8 +12,9 @@
 namespace lioncub::ISA_SPACE {
 namespace {
 
-constexpr int64_t DISTANCE = 1024;
-constexpr int64_t TILE = 256;  // elements that are worked on at a time, in the first-level cache
+constexpr int64_t LONG_TILE = 1 << 14;  // where nothing is kept between two passes over a tile
+constexpr int64_t DISTANCE = 2048;      // elements that are asked for ahead
+constexpr int64_t TILE = 256;           // elements that are worked on at a time, in the first-level cache
 
 // ---- the update vector, a tile at a time ---------------------------------------------------------------------------
 
@@ -411,14 +412,15 @@ template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t o
 template <class T> int x_format(const T &t) { return t.noise.on && t.x_type == Type::bf16 ? 3 : int(t.x_type); }
 
 // ``body(tensor, offset, n)`` for elements first..last of all tensors back to back, a tile at a time.
-template <class T, class Body> void tiles_of(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
+template <int64_t SIZE, class T, class Body>
+void tiles_of(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
     int64_t before = 0;
     for (const T &tensor : tensors) {
         int64_t offset = std::max<int64_t>(first - before, 0);
         const int64_t end = std::min(tensor.numel, last - before);
         while (offset < end) {
-            // A tile ends at multiples of TILE, so that 2^32 coordinates, where the noise's key changes, end one too.
-            const int64_t n = std::min(TILE - offset % TILE, end - offset);
+            // A tile ends at multiples of SIZE, so that 2^32 coordinates, where the noise's key changes, end one too.
+            const int64_t n = std::min(SIZE - offset % SIZE, end - offset);
             body(tensor, offset, n);
             offset += n;
         }
@@ -432,7 +434,7 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
                                                           move_only<NoisyBF16>};
     static constexpr decltype(&move_and_advance<F32, F32, F32>) both[4][2][3] = BY_FORMATS(move_and_advance);
     alignas(64) float out[TILE + BLOCK];
-    tiles_of(moves, first, last, [&](const Move &move, int64_t offset, int64_t n) {
+    tiles_of<TILE>(moves, first, last, [&](const Move &move, int64_t offset, int64_t n) {
         toward(direction, move, offset, n, out);
         if (move.m) {
             both[x_format(move)][int(move.m_type)][int(move.g_type)](move, offset, n, out);
@@ -445,7 +447,7 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
 int64_t lion(const std::vector<Stride> &strides, int64_t first, int64_t last) {
     static constexpr decltype(&lion_one<F32, F32, F32>) bodies[4][2][3] = BY_FORMATS(lion_one);
     int64_t skipped = 0;
-    tiles_of(strides, first, last, [&](const Stride &stride, int64_t offset, int64_t n) {
+    tiles_of<LONG_TILE>(strides, first, last, [&](const Stride &stride, int64_t offset, int64_t n) {
         skipped += bodies[x_format(stride)][int(stride.m_type)][int(stride.g_type)](stride, offset, n);
     });
     return skipped;

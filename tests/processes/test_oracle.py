@@ -125,7 +125,7 @@ def test_missing_and_broken_gradients_equal_the_reference(cluster: Cluster, row:
 HALF: list[dict[str, Any]] = [
     {"stochastic_rounding": True, "rounding_seed": 5},
     {"stochastic_rounding": True, "momentum_dtype": torch.bfloat16},
-    {"momentum_dtype": torch.bfloat16, "bucket_numel": 300},
+    {"momentum_dtype": torch.bfloat16, "bucket_numel": 300, "momentum_sync": MomentumSync(every=5)},
 ]
 
 
@@ -136,7 +136,8 @@ def test_half_precision_equals_the_reference(cluster: Cluster, options: dict[str
     for dtype in (torch.bfloat16,) if options.get("stochastic_rounding") else (torch.bfloat16, torch.float16):
         job = Job(steps=8, dtype=dtype, options=options)
         for codec, combine in ((Vote(), reference.vote), (Levels(4, grid="log"), log), (Mean(), reference.mean)):
-            assert_matches(cluster.run(num_workers, train, job, codec, "two-phase"), oracle(job, num_workers, combine))
+            results = cluster.run(num_workers, train, job, codec, "two-phase")
+            assert_matches(results, oracle(job, num_workers, combine, options.get("momentum_sync")))
 
 
 def train_with_mixed_bodies(rank: int, group: dist.ProcessGroup, job: Job, codec: Codec) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from lioncub.bench.measure import Timing, measure, sample
 from lioncub.bench.page import page
 from lioncub.bench.records import Record, records_of
 from lioncub.bench.shapes import gpt2_small, resnet50, shrunk
-from lioncub.bench.step_cases import FOREACH, FUSED, LION, LION_PYTORCH, TWO_PHASE, TwoPhaseReady, parameters
+from lioncub.bench.step_cases import FOREACH, FUSED, HALF, LION, LION_PYTORCH, TWO_PHASE, TwoPhaseReady, parameters
 from lioncub.bench.tables import tables
 from lioncub.bench.verdict import verdicts
 from lioncub.cli import app
@@ -36,6 +36,7 @@ from lioncub.layout import Layout
 from lioncub.report.grid import Grid
 from lioncub.report.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
 
+OURS = [LION, TWO_PHASE, f"{LION}, {HALF}", f"{TWO_PHASE}, {HALF}"]
 BODIES, LEFT_OUT = cpu_bodies()
 KERNELS = [
     "encode_signs",
@@ -405,7 +406,7 @@ def test_every_kernel_is_timed_with_every_body(ran: Ran) -> None:
 def test_every_method_is_timed_on_both_models(ran: Ran) -> None:
     timed = {(case["model"], case["name"], case["body"]) for case in ran.cases("step")}
     theirs = {(name, "") for name in (FUSED, FOREACH, *LION_PYTORCH)}
-    ours = {(name, body) for name in (LION, TWO_PHASE) for body in BODIES}
+    ours = {(name, body) for name in OURS for body in BODIES}
     assert timed == {(model, *method) for model in ("ResNet-50", "GPT-2 small") for method in theirs | ours}
     assert {case["num_tensors"] for case in ran.cases("step")} == {161, 148}
 
@@ -453,4 +454,4 @@ def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(step_cases, "find_spec", lambda name: None)
     assert "lion-pytorch" in step_cases.missing_rivals()
     names = [case.name for case in step_cases.step_cases("model", [(8,)], ["torch"])]
-    assert names == [FUSED, FOREACH, LION, TWO_PHASE]
+    assert names == [FUSED, FOREACH, *OURS]

@@ -312,3 +312,12 @@ def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:
 
 def replace_magnitudes(magnitudes: tuple[int, ...]) -> kernels.Tally:
     return Levels(2).tally._replace(magnitudes=magnitudes)
+
+
+def test_payloads_at_odd_addresses() -> None:
+    flat = cases.payload(1, 3 * 5 + 1, 0).view(-1)
+    payloads = flat[3 : 3 + 3 * 5 * 8].view(3, 5, 8)
+    ballot = cases.ballot(5, 3, 0, 0)
+    aligned = native.majority(payloads.clone(), ballot, Vote().tally)
+    assert torch.equal(native.majority(payloads, ballot, Vote().tally), aligned)
+    assert torch.equal(torch_ops.majority(payloads, ballot, Vote().tally), aligned)

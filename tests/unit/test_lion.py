@@ -194,3 +194,14 @@ def test_bad_settings_are_refused() -> None:
     p.grad = torch.sparse_coo_tensor(torch.tensor([[0]]), torch.ones(1), (3,), check_invariants=True)
     with pytest.raises(SparseGradientError, match="parameter 0"):
         Lion([p]).step()
+
+
+def test_autograd_notices_that_parameters_have_moved() -> None:
+    p = nn.Parameter(torch.ones(3))
+    for optimizer in (Lion([p], lr=0.1), DistributedLion([p], lr=0.1)):
+        p.grad = None
+        loss = (p * p).sum()
+        p.grad = torch.ones(3)
+        optimizer.step()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()

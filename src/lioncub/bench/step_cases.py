@@ -21,6 +21,7 @@ from lioncub.lion import Lion
 FUSED, FOREACH = "AdamW(fused=True)", "AdamW(foreach=True)"
 LION_PYTORCH = ("lion-pytorch", "lion-pytorch foreach")
 LION, TWO_PHASE = "lioncub.Lion", "two-phase-ready"
+HALF = "bfloat16 momentum"
 NUM_WORKERS = 4
 
 ADAMW_BYTES = (16, 12)
@@ -28,6 +29,8 @@ ADAMW_BYTES = (16, 12)
 LION_BYTES = (12, 8)
 TWO_PHASE_BYTES = (8 + 1 / 8 + 12 + 1 / 8, 1 / 8 + 1 / 32 + 8)
 """Encode, vote, apply."""
+HALF_LION_BYTES = (10, 6)
+HALF_TWO_PHASE_BYTES = (6 + 1 / 8 + 10 + 1 / 8, 1 / 8 + 1 / 32 + 6)
 SETTINGS: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.01}
 
 
@@ -67,6 +70,8 @@ def step_cases(model: str, shapes: Sequence[Shape], bodies: Sequence[str]) -> li
     ours = [
         case(LION, Lion(params, **SETTINGS).step, LION_BYTES),
         case(TWO_PHASE, TwoPhaseReady(params).step, TWO_PHASE_BYTES),
+        case(f"{LION}, {HALF}", Lion(params, momentum_dtype=torch.bfloat16, **SETTINGS).step, HALF_LION_BYTES),
+        case(f"{TWO_PHASE}, {HALF}", TwoPhaseReady(params, torch.bfloat16).step, HALF_TWO_PHASE_BYTES),
     ]
     return [*theirs, *(replace(own, body=body) for own in ours for body in bodies)]
 
@@ -92,9 +97,9 @@ class TwoPhaseReady:
     What the other three would send back is its own payload, as large and as random.
     """
 
-    def __init__(self, params: Sequence[Tensor]) -> None:
+    def __init__(self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32) -> None:
         self.params = params
-        self.momenta = [torch.zeros_like(param) for param in params]
+        self.momenta = [torch.zeros_like(param, dtype=momentum_dtype) for param in params]
         self.group = SETTINGS | {"betas": (0.9, 0.99), "maximize": False}
         self.layout = Layout(tuple(param.numel() for param in params), NUM_WORKERS)
         shard = self.layout.blocks // NUM_WORKERS * BLOCK

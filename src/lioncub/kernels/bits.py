@@ -73,4 +73,4 @@ def from_planes(bits: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
 def words(payload: Tensor) -> Tensor:
     """A payload ``[…, bytes]`` as words of 64 bits, ``int64 […, planes]``: a view where alignment allows."""
     aligned = payload.storage_offset() % 8 == 0 and all(stride % 8 == 0 for stride in payload.stride()[:-1])
-    return (payload if aligned else payload.contiguous()).view(torch.int64)
+    return (payload if aligned else payload.clone(memory_format=torch.contiguous_format)).view(torch.int64)

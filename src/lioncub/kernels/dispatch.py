@@ -40,7 +40,7 @@ def bodies() -> dict[str, str]:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Only this body inside the block: for tests and benchmarks. What it cannot work on raises."""
+    """Only this body inside the block (float64 still takes torch): for tests and benchmarks."""
     if bodies().get(name, "there is no such body") != "":
         raise ConfigError(f"kernels {name!r} cannot be used: {bodies().get(name, 'choose native, triton or torch')}")
     _forced.append(name)
@@ -52,7 +52,7 @@ def using(name: str) -> Iterator[None]:
 
 def body_name(device: torch.device, dtype: torch.dtype) -> str:
     """The body for tensors of this device that are computed in ``dtype``."""
-    if _forced:
+    if _forced and dtype == torch.float32:
         return _forced[-1]
     if device.type == "cpu" and dtype == torch.float32 and not native.why_not():
         return "native"
@@ -89,11 +89,16 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
     """All ``x`` of one device and one precision of computation."""
     if moves:
         body_for(moves[0].x.device, computed_in(moves[0].x)).apply_(moves, direction)
+        _note_writes([move.x for move in moves] + [move.m for move in moves if move.m is not None])
 
 
 def lion_(strides: Sequence[Stride]) -> int:
     """All ``x`` of one device and one precision of computation."""
-    return body_for(strides[0].x.device, computed_in(strides[0].x)).lion_(strides) if strides else 0
+    if not strides:
+        return 0
+    skipped = body_for(strides[0].x.device, computed_in(strides[0].x)).lion_(strides)
+    _note_writes([stride.x for stride in strides] + [stride.m for stride in strides])
+    return skipped
 
 
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
@@ -102,6 +107,11 @@ def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *,
 
 def fingerprint(tensor: Tensor, crc: int = 0) -> int:
     return body_for(tensor.device).fingerprint(tensor, crc)
+
+
+def _note_writes(tensors: Sequence[Tensor]) -> None:
+    """Count up the version of what was written: autograd must see that saved tensors have changed."""
+    torch.autograd.graph.increment_version(tensors)
 
 
 def computed_in(x: Tensor) -> torch.dtype:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -17,12 +18,15 @@ from lioncub.kernels import torch_ops
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.layout import BLOCK, Ballot
 
-try:
-    from lioncub.kernels import _native
-except ImportError as problem:  # no compiler when it was installed
-    _problem = f"the C++ kernels are not built ({problem})"
+if find_spec("lioncub.kernels._native") is None:
+    _problem = "the C++ kernels were not built when lioncub was installed"
 else:
-    _problem = ""
+    try:
+        from lioncub.kernels import _native
+    except ImportError as problem:
+        _problem = f"the C++ kernels do not load: {problem}"
+    else:
+        _problem = ""
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 GRIDS = {"midrise": 0, "log": 1, "midtread": 2}

@@ -136,7 +136,7 @@ def _unit(u: UpdateVector, number: int, scale: str) -> Tensor:
     for first in range(0, length if part.m is not None else 0, SUM_CHUNK):
         chunk = _values(part, first, min(first + SUM_CHUNK, length), values)
         total = total + abs_sum(chunk) if scale == "l1" else torch.maximum(total, chunk.abs().amax())
-    return (total / max(length, 1)).to(u.dtype) if scale == "l1" else total
+    return (total / torch.tensor(max(length, 1), device=u.device)).to(u.dtype) if scale == "l1" else total
 
 
 def _encode(u: UpdateVector, planes: Any, num_planes: int) -> Encoded:
@@ -265,7 +265,8 @@ def direction_values(direction: Direction, start: int, stop: int, num_voters: in
     count = planes[0]
     for k, plane in enumerate(planes[1:], start=1):
         count += plane * 2**k
-    return count.mul_(2).sub_(num_voters).div_(max(num_voters, 1))
+    # By a tensor: dividing by a number, CUDA multiplies by its reciprocal, which rounds twice.
+    return count.mul_(2).sub_(num_voters).div_(torch.tensor(float(max(num_voters, 1)), device=count.device))
 
 
 def _wide(values: Tensor) -> Tensor:

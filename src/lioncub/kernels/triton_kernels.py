@@ -12,9 +12,9 @@ import triton.language as tl
 
 WORD = tl.constexpr(32)
 ONES = tl.constexpr(-1)
-CHUNK = tl.constexpr(1 << 15)
 LANES = tl.constexpr(64)
-ROWS = tl.constexpr(8)
+NEIGHBOURS = tl.constexpr(32)
+GROUPS = tl.constexpr(16)
 
 # Integers from which the compiler cannot profit. It does from ``start`` and ``length``: where they are multiples of 16,
 # loads are wide.
@@ -201,10 +201,21 @@ def encode_planes(
     if GRID == "nonzero":
         index = (u != 0).to(tl.int32)
     elif GRID != "none":
-        r = tl.where(u == 0, 0.0, tl.div_rn(tl.abs(u), tl.load(units + number)))
+        r = tl.where(u == 0, 0.0, ratio(tl.abs(u), tl.load(units + number)))
         index = quantised(r, GRID, SCALE, LOG2_BASE, PLANES)
     for k in tl.static_range(1, PLANES):
         put(word_at(words, word, k, PLANES), packed((index >> (k - 1)) & 1), word, start, stop)
+
+
+@triton.jit
+def ratio(magnitude, unit):
+    """magnitude / unit, where Triton 3.4 and 3.5 would take subnormal numbers for zero.
+
+    Where the unit is small, both are multiplied by 2^100. What is subnormal then has so small a ratio that its index
+    is 0.
+    """
+    factor = tl.where(unit < 2.0**-64, 2.0**100, 1.0)
+    return tl.div_rn(magnitude * factor, unit * factor)
 
 
 @triton.jit
@@ -233,44 +244,46 @@ def largest_magnitude(units, number, m, g, beta, gain, length, BLOCK: tl.constex
     tl.atomic_max(units + number, tl.max(tl.abs(u)))
 
 
+# Σ|u| in the order of :func:`lioncub.kernels.torch_ops.abs_sum`: 512 rows of 64 lanes in pairs, first 32 neighbours,
+# then 16 of their sums; then the lanes by halves; then the chunks one after the other.
+
+
 @kernel
-def chunk_sums(sums, m, g, beta, gain, length):
-    """Σ|u| of every chunk in the order of :func:`lioncub.kernels.torch_ops.abs_sum`.
+def row_sums(sums, m, g, beta, gain, length, BLOCK: tl.constexpr):
+    """Σ|u| of 32 neighbouring rows, for each lane."""
+    where = my_elements(BLOCK)
+    rows = ()
+    for row in tl.static_range(NEIGHBOURS):
+        coordinate = ((where >> 6) * NEIGHBOURS + row) * LANES + (where & 63)
+        u = update_vector(m, g, coordinate, coordinate < length, beta, gain)
+        rows = rows + (tl.abs(u).to(tl.float64),)
+    tl.store(sums + where, added_in_pairs(rows, 5))
 
-    A thread adds 8 rows that follow one another, then sums of 8 rows are added in pairs.
-    """
-    a = magnitude_rows(0, m, g, beta, gain, length) + magnitude_rows(1, m, g, beta, gain, length)
-    b = magnitude_rows(2, m, g, beta, gain, length) + magnitude_rows(3, m, g, beta, gain, length)
-    c = magnitude_rows(4, m, g, beta, gain, length) + magnitude_rows(5, m, g, beta, gain, length)
-    d = magnitude_rows(6, m, g, beta, gain, length) + magnitude_rows(7, m, g, beta, gain, length)
-    rows = (a + b) + (c + d)
-    for level in tl.static_range(6):
-        rows = neighbours_added(rows, 32 >> level)
-    lanes = tl.reshape(rows, [LANES])
+
+@kernel
+def chunk_sums(sums, row_sums):
+    """Σ|u| of a chunk."""
+    chunk = tl.program_id(0).to(tl.int64)
+    rows = ()
+    for row in tl.static_range(GROUPS):
+        rows = rows + (tl.load(row_sums + (chunk * GROUPS + row) * LANES + tl.arange(0, LANES)),)
+    lanes = added_in_pairs(rows, 4)
     for level in tl.static_range(5):
-        lanes = halves_added(lanes, 32 >> level)
+        low, high = tl.split(tl.permute(tl.reshape(lanes, [2, 32 >> level]), [1, 0]))
+        lanes = low + high
     low, high = tl.split(lanes)
-    tl.store(sums + tl.program_id(0), low + high)
+    tl.store(sums + chunk, low + high)
 
 
 @triton.jit
-def magnitude_rows(row: tl.constexpr, m, g, beta, gain, length):
-    """|u| of one row out of every 8, float64 [64, 64]."""
-    group = tl.arange(0, CHUNK // LANES // ROWS)[:, None]
-    coordinate = tl.program_id(0).to(tl.int64) * CHUNK + (group * ROWS + row) * LANES + tl.arange(0, LANES)[None, :]
-    return tl.abs(update_vector(m, g, coordinate, coordinate < length, beta, gain)).to(tl.float64)
-
-
-@triton.jit
-def neighbours_added(rows, HALF: tl.constexpr):
-    even, odd = tl.split(tl.permute(tl.reshape(rows, [HALF, 2, LANES]), [0, 2, 1]))
-    return even + odd
-
-
-@triton.jit
-def halves_added(lanes, HALF: tl.constexpr):
-    low, high = tl.split(tl.permute(tl.reshape(lanes, [2, HALF]), [1, 0]))
-    return low + high
+def added_in_pairs(numbers, LEVELS: tl.constexpr):
+    """((a + b) + (c + d)) + … of 2^LEVELS numbers."""
+    for level in tl.static_range(LEVELS):
+        pairs = ()
+        for i in tl.static_range(1 << (LEVELS - 1 - level)):
+            pairs = pairs + (numbers[2 * i] + numbers[2 * i + 1],)
+        numbers = pairs
+    return numbers[0]
 
 
 @kernel
@@ -347,33 +360,26 @@ def signed_number(
 ):
     """One voter's signs, and the bits of the magnitudes, lowest first."""
     sign = tl.load(word_at(row, word, 0, 1 + INDEX_BITS), mask=mask, other=0)
+    ones = tl.full(word.shape, ONES, tl.int32)
     index = ()
     for k in tl.static_range(INDEX_BITS):
         index = index + (tl.load(word_at(row, word, 1 + k, 1 + INDEX_BITS), mask=mask, other=0),)
     if SHAPE == "linear":
         magnitude = index
     elif SHAPE == "odd":
-        magnitude = (tl.full(word.shape, ONES, tl.int32),) + index
+        magnitude = (ones,) + index
     else:
         magnitude = ()
         for bit in tl.static_range(MAGNITUDE_BITS):
             holders = tl.zeros(word.shape, tl.int32)
             for e in tl.static_range(1 << INDEX_BITS):
                 if (MAGNITUDES[e] >> bit) & 1:
-                    holders |= index_is(index, e, INDEX_BITS, holders)
+                    chosen = ones  # where the index is e
+                    for k in tl.static_range(INDEX_BITS):
+                        chosen &= index[k] if (e >> k) & 1 else ~index[k]
+                    holders |= chosen
             magnitude = magnitude + (holders,)
     return sign, magnitude
-
-
-@triton.jit
-def index_is(index, e: tl.constexpr, INDEX_BITS: tl.constexpr, like):
-    chosen = tl.full(like.shape, ONES, tl.int32)
-    for k in tl.static_range(INDEX_BITS):
-        if (e >> k) & 1:
-            chosen &= index[k]
-        else:
-            chosen &= ~index[k]
-    return chosen
 
 
 @triton.jit
