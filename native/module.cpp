@@ -77,7 +77,7 @@ bool encode_signs(const Ints &ints, const Floats &floats, int64_t step, bool abs
     const Update update = update_of(ints, floats, step);
     nb::gil_scoped_release unlocked;
     std::atomic<bool> finite = true;
-    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
         if (!chosen->encode_signs(update, abstain, at<uint64_t>(out), first, last)) finite = false;
     });
     return finite;
@@ -87,7 +87,7 @@ bool encode_values(const Ints &ints, const Floats &floats, int type, int64_t blo
     const Update update = update_of(ints, floats, 0);
     nb::gil_scoped_release unlocked;
     std::atomic<bool> finite = true;
-    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
         if (!chosen->encode_values(update, Type(type), at<void>(out), first, last)) finite = false;
     });
     return finite;
@@ -98,7 +98,7 @@ float unit_of(const Part &part, bool l1, int threads) {
     if (!part.m || !part.numel) return 0;
     const int64_t chunks = (part.numel + SUM_CHUNK - 1) / SUM_CHUNK;
     std::vector<double> found(chunks);
-    parallel(threads, chunks, GRAIN / SUM_CHUNK, 1, [&](int64_t first, int64_t last, int) {
+    parallel(threads, chunks, GRAIN / SUM_CHUNK, 1, [&](int64_t first, int64_t last) {
         for (int64_t k = first; k < last; ++k) {
             const int64_t from = k * SUM_CHUNK, to = std::min(part.numel, from + SUM_CHUNK);
             found[k] = l1 ? chosen->abs_sum(part, from, to) : double(chosen->abs_max(part, from, to));
@@ -124,7 +124,7 @@ bool encode_levels(const Ints &ints, const Floats &floats, int64_t step, int gri
         units.push_back(unit_of(part, l1, threads));
         if (!std::isfinite(units.back())) return false;
     }
-    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+    parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
         chosen->encode_levels(update, units.data(), quantiser, at<uint64_t>(out), first, last);
     });
     return true;
@@ -150,7 +150,7 @@ void over_span(int64_t start, int64_t stop, int down, uint64_t *out, int threads
     if (stop % BLOCK && first < last) edge(--last);
     if (first >= last) return;
     parallel(threads, last - first, GRAIN / BLOCK, 8,
-             [&](int64_t from, int64_t to, int) { combine(first + from, first + to); });
+             [&](int64_t from, int64_t to) { combine(first + from, first + to); });
 }
 
 // Rows ``stride`` bytes apart from ``base`` on.
@@ -207,7 +207,7 @@ void apply(const Ints &ints, const Floats &floats, int kind, int planes, int typ
     const Direction direction{Kind(kind), planes, Type(type), at<void>(payload)};
     nb::gil_scoped_release unlocked;
     parallel(threads, total_of(moves), GRAIN, BLOCK,
-             [&](int64_t first, int64_t last, int) { chosen->apply(moves, direction, first, last); });
+             [&](int64_t first, int64_t last) { chosen->apply(moves, direction, first, last); });
 }
 
 int64_t lion(const Ints &ints, const Floats &floats, int threads) {
@@ -224,7 +224,7 @@ int64_t lion(const Ints &ints, const Floats &floats, int threads) {
     nb::gil_scoped_release unlocked;
     std::atomic<int64_t> skipped = 0;
     parallel(threads, total_of(strides), GRAIN, BLOCK,
-             [&](int64_t first, int64_t last, int) { skipped += chosen->lion(strides, first, last); });
+             [&](int64_t first, int64_t last) { skipped += chosen->lion(strides, first, last); });
     return skipped;
 }
 
@@ -239,7 +239,7 @@ int64_t count_matches(int64_t payload, int up_planes, bool own_zeros, int64_t ou
         const Cut cut{cuts[k], cuts[k + 1], cuts[k + 2]};
         if (cut.start >= cut.stop) continue;
         const int64_t word = cut.start / BLOCK, words = (cut.stop + BLOCK - 1) / BLOCK - word;
-        parallel(threads, words, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last, int) {
+        parallel(threads, words, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
             total += chosen->count_matches(at<uint64_t>(payload), up_planes, own_zeros, at<uint64_t>(outcome),
                                            down_planes, counts, cut, word + first, word + last);
         });
@@ -251,7 +251,7 @@ uint64_t read_words(int64_t address, int64_t words, int threads) {
     nb::gil_scoped_release unlocked;
     std::atomic<uint64_t> total = 0;
     parallel(threads, words, GRAIN / 2, 64,
-             [&](int64_t first, int64_t last, int) { total += chosen->read(at<uint64_t>(address), first, last); });
+             [&](int64_t first, int64_t last) { total += chosen->read(at<uint64_t>(address), first, last); });
     return total;
 }
 

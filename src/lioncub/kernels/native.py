@@ -115,6 +115,7 @@ class _Table:
         self.ints: list[int] = []
         self.floats: list[float] = []
         self.kept: list[Tensor] = []
+        self.staged: list[tuple[Tensor, Tensor]] = []
 
     @classmethod
     def of(cls, u: UpdateVector) -> _Table:
@@ -135,18 +136,33 @@ class _Table:
 
     def readable(self, tensor: Tensor, length: int) -> tuple[int, int]:
         """The address and type of a tensor's elements in logical order; of a copy where they are not contiguous."""
+        if tensor.numel() != length or not tensor.is_cpu:
+            raise _misfit(tensor, length)
         kind = TYPES.get(tensor.dtype)
         if kind is None or not tensor.is_contiguous():
             tensor = tensor.to(torch.float32 if kind is None else tensor.dtype).contiguous()
             kind = TYPES[tensor.dtype]
             self.kept.append(tensor)
-        _check(tensor, length)
         return tensor.data_ptr(), kind
 
+    def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
+        """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
+        if tensor.numel() != length or not tensor.is_cpu:
+            raise _misfit(tensor, length)
+        kind = TYPES[tensor.dtype]
+        if not tensor.is_contiguous():
+            copy = tensor.contiguous()
+            self.staged.append((tensor, copy))
+            return copy.data_ptr(), kind
+        return tensor.data_ptr(), kind
 
-def _check(tensor: Tensor, length: int) -> None:
-    if tensor.numel() != length or not tensor.is_cpu:
-        raise ValueError(f"a CPU tensor of {length} elements is needed, not {tensor.numel()} on {tensor.device}")
+    def write_back(self) -> None:
+        for tensor, copy in self.staged:
+            tensor.copy_(copy)
+
+
+def _misfit(tensor: Tensor, length: int) -> ValueError:
+    return ValueError(f"a CPU tensor of {length} elements is needed, not {tensor.numel()} on {tensor.device}")
 
 
 def _empty(u: UpdateVector, num_planes: int) -> Tensor:
@@ -228,16 +244,16 @@ def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> N
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
     payload = _aligned(direction.payload)
-    table, staged = _Table(), _Staged()
+    table = _Table()
     end = len(payload) * BLOCK
     for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
         length = x.numel()
         if not 0 <= start <= end - length:
             raise ValueError(f"elements {start} to {start + length} are not in a direction of {end}")
-        x_at, x_type = staged.writable(x, length)
+        x_at, x_type = table.writable(x, length)
         m_at = m_type = g_at = g_type = 0
         if m is not None and g is not None:
-            m_at, m_type = staged.writable(m, length)
+            m_at, m_type = table.writable(m, length)
             g_at, g_type = table.readable(g, length)
         types = x_type | m_type << 2 | g_type << 4
         table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
@@ -246,45 +262,25 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
     planes = direction.num_planes
     threads = torch.get_num_threads()
     _native.apply(table.ints, table.floats, kind, planes, TYPES[direction.dtype], payload.data_ptr(), threads)
-    staged.write_back()
+    table.write_back()
 
 
 def lion_(strides: Sequence[Stride]) -> int:
-    table, staged = _Table(), _Staged()
+    table = _Table()
     for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
         length = x.numel()
-        x_at, x_type = staged.writable(x, length)
-        m_at, m_type = staged.writable(m, length)
+        x_at, x_type = table.writable(x, length)
+        m_at, m_type = table.writable(m, length)
         g_at, g_type = table.readable(g, length)
         types = x_type | m_type << 2 | g_type << 4
         table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
         table.floats += (lr, decay, beta1, gain1, beta2, gain2)
     skipped = _native.lion(table.ints, table.floats, torch.get_num_threads())
-    staged.write_back()
+    table.write_back()
     return skipped
 
 
 NO_NOISE = Noise(-1, 0)
-
-
-class _Staged:
-    """Tensors to be written: where they are not contiguous, a copy is written and brought back."""
-
-    def __init__(self) -> None:
-        self._copies: list[tuple[Tensor, Tensor]] = []
-
-    def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
-        _check(tensor, length)
-        kind = TYPES[tensor.dtype]
-        if not tensor.is_contiguous():
-            copy = tensor.contiguous()
-            self._copies.append((tensor, copy))
-            return copy.data_ptr(), kind
-        return tensor.data_ptr(), kind
-
-    def write_back(self) -> None:
-        for tensor, copy in self._copies:
-            tensor.copy_(copy)
 
 
 # ---- looking back --------------------------------------------------------------------------------------------------
