@@ -43,9 +43,16 @@ template <int P, class W> inline void load_planes(const uint64_t *row, int64_t w
         for (int v = 0; v < P; ++v) {
             const W source = load<W>(row + word * P + v * N);
             for (int k = 0; k < P; ++k) {
-                W pick;  // lane j of plane k lies at j·P + k: take it from here, or keep what is there
+                // Lane j of plane k lies at j·P + k: take it from here, or keep what is there.
+#ifdef __clang__
+                for (int j = 0; j < N; ++j) {
+                    if ((j * P + k) / N == v) planes[k][j] = source[(j * P + k) % N];
+                }
+#else
+                W pick;
                 for (int j = 0; j < N; ++j) pick[j] = (j * P + k) / N == v ? N + (j * P + k) % N : j;
                 planes[k] = __builtin_shuffle(planes[k], source, pick);
+#endif
             }
         }
     }

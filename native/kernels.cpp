@@ -368,8 +368,8 @@ void move_and_advance(const Move &move, int64_t offset, int64_t n, const float *
     const Random random(move.noise, offset);
     const float decay = move.decay, beta = move.beta, gain = move.gain;
     auto one = [=](int64_t j) {
-        x[j] = X::put(X::get(x[j]) * decay - toward[j], X::noisy ? random.at(j) : 0);
         m[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0);
+        x[j] = X::put(X::get(x[j]) * decay - toward[j], X::noisy ? random.at(j) : 0);
     };
     blockwise(n, one, x, m, g);
 }
@@ -388,8 +388,8 @@ template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t o
         const float toward = float(int(u > 0) - int(u < 0)) * lr;
         const auto new_x = X::put(X::get(x[j]) * decay - toward, X::noisy ? random.at(j) : 0);
         const auto new_m = M::put(momentum * beta2 + gradient * gain2, 0);
-        x[j] = stays ? x[j] : new_x;
         m[j] = stays ? m[j] : new_m;
+        x[j] = stays ? x[j] : new_x;
         skipped += stays;
     };
     blockwise(n, one, x, m, g);

@@ -24,7 +24,8 @@ namespace {
 using Ints = std::vector<int64_t>;
 using Floats = std::vector<double>;
 
-constexpr int64_t GRAIN = 1 << 17;  // elements that are worth a thread
+constexpr int64_t GRAIN_BYTES = 1 << 20;          // read or written: worth a thread
+constexpr int64_t GRAIN = GRAIN_BYTES / 8;        // elements of an update vector
 
 const Kernels *chosen = nullptr;
 
@@ -133,9 +134,9 @@ bool encode_levels(const Ints &ints, const Floats &floats, int64_t step, int gri
 // ---- combining -----------------------------------------------------------------------------------------------------
 
 // ``combine(first, last)`` over the words of elements start..stop. Words at the edges, of which other elements
-// belong to other voters, go through a mask.
+// belong to other voters, go through a mask. ``up`` and ``down`` words are read and written for each.
 template <class Combine>
-void over_span(int64_t start, int64_t stop, int down, uint64_t *out, int threads, Combine combine) {
+void over_span(int64_t start, int64_t stop, int up, int down, uint64_t *out, int threads, Combine combine) {
     auto edge = [&](int64_t word) {
         const int64_t from = std::max<int64_t>(start - word * BLOCK, 0), to = std::min(stop - word * BLOCK, BLOCK);
         const uint64_t mask = (to - from == BLOCK ? ~0ull : (1ull << (to - from)) - 1) << from;
@@ -149,7 +150,7 @@ void over_span(int64_t start, int64_t stop, int down, uint64_t *out, int threads
     if (start % BLOCK) edge(first++);
     if (stop % BLOCK && first < last) edge(--last);
     if (first >= last) return;
-    parallel(threads, last - first, GRAIN / BLOCK, 8,
+    parallel(threads, last - first, std::max<int64_t>(GRAIN_BYTES / 8 / (up + down), 8), 8,
              [&](int64_t from, int64_t to) { combine(first + from, first + to); });
 }
 
@@ -177,7 +178,8 @@ void majority(int64_t base, int64_t stride, const Ints &voters, int64_t casting,
     }
     nb::gil_scoped_release unlocked;
     auto to = at<uint64_t>(out);
-    over_span(start, stop, ternary ? 2 : 1, to, threads,
+    const int up = int(votes.rows.size()) * (1 + index_bits);
+    over_span(start, stop, up, ternary ? 2 : 1, to, threads,
               [&](int64_t first, int64_t last) { chosen->majority(votes, tally, to, first, last); });
 }
 
@@ -187,7 +189,7 @@ void count_ones(int64_t base, int64_t stride, const Ints &voters, int planes, in
     const Votes votes{rows_of(base, stride, voters), nullptr};
     nb::gil_scoped_release unlocked;
     auto to = at<uint64_t>(out);
-    over_span(start, stop, planes, to, threads,
+    over_span(start, stop, int(voters.size()), planes, to, threads,
               [&](int64_t first, int64_t last) { chosen->count_ones(votes, planes, to, first, last); });
 }
 
@@ -239,7 +241,7 @@ int64_t count_matches(int64_t payload, int up_planes, bool own_zeros, int64_t ou
         const Cut cut{cuts[k], cuts[k + 1], cuts[k + 2]};
         if (cut.start >= cut.stop) continue;
         const int64_t word = cut.start / BLOCK, words = (cut.stop + BLOCK - 1) / BLOCK - word;
-        parallel(threads, words, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
+        parallel(threads, words, GRAIN_BYTES / 8 / (up_planes + down_planes), 1, [&](int64_t first, int64_t last) {
             total += chosen->count_matches(at<uint64_t>(payload), up_planes, own_zeros, at<uint64_t>(outcome),
                                            down_planes, counts, cut, word + first, word + last);
         });
@@ -250,7 +252,7 @@ int64_t count_matches(int64_t payload, int up_planes, bool own_zeros, int64_t ou
 uint64_t read_words(int64_t address, int64_t words, int threads) {
     nb::gil_scoped_release unlocked;
     std::atomic<uint64_t> total = 0;
-    parallel(threads, words, GRAIN / 2, 64,
+    parallel(threads, words, GRAIN_BYTES / 8, 64,
              [&](int64_t first, int64_t last) { total += chosen->read(at<uint64_t>(address), first, last); });
     return total;
 }

@@ -72,7 +72,7 @@ struct F16 {
         bias = bias < 0x71000000 ? 0x71000000 : bias;
         uint32_t rounded = bits_as<uint32_t>(bits_as<float>((bias >> 1) + 0x07800000) + scaled);
         uint32_t half = (rounded >> 13 & 0x7C00) + (rounded & 0x0FFF);
-        return Raw(sign | (twice > 0xFF000000 ? 0x7E00 : half));
+        return Raw(twice > 0xFF000000 ? 0x7E00 : sign | half);
     }
 };
 

@@ -39,6 +39,8 @@ class Lion(MomentumOptimizer):
         optimizer.step()
     """
 
+    momentum_format = torch.preserve_format
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -56,6 +58,15 @@ class Lion(MomentumOptimizer):
         """Elements that the last step left alone because their update was not finite."""
         defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "step": 0}
         super().__init__(params, defaults, momentum_dtype)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_rounding": self._rounding, "num_skipped": self.num_skipped}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, but momenta keep their precision. States of :class:`DistributedLion` and other Lions fit."""
+        super().load_state_dict(state_dict)
+        for group in self.param_groups:
+            group.pop("codec", None)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:

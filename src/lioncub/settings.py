@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,9 @@ from lioncub.codecs import Codec
 from lioncub.errors import ConfigError
 from lioncub.kernels import Noise, noise_key
 
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+"""Of parameters."""
+
 
 @dataclass(frozen=True)
 class Rounding:
@@ -21,6 +25,8 @@ class Rounding:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.stochastic, bool):
+            raise ConfigError(f"stochastic_rounding={self.stochastic!r}: True or False")
         if not isinstance(self.seed, int) or isinstance(self.seed, bool):
             raise ConfigError(f"rounding_seed={self.seed!r}: a whole number, the same on every worker")
 
@@ -31,19 +37,25 @@ class Rounding:
 
 def check_group(group: dict[str, Any]) -> None:
     """Raise :class:`ConfigError` for settings that cannot work."""
-    if not float(group["lr"]) >= 0:
-        raise ConfigError(f"lr={group['lr']}: must be 0 or more")
-    if len(group["betas"]) != 2 or not all(0 <= beta < 1 for beta in group["betas"]):
-        raise ConfigError(f"betas={group['betas']}: two numbers, each at least 0 and below 1")
-    if not group["weight_decay"] >= 0:
-        raise ConfigError(f"weight_decay={group['weight_decay']}: must be 0 or more")
+    if not 0 <= float(group["lr"]) < math.inf:
+        raise ConfigError(f"lr={group['lr']}: must be 0 or more, and finite")
+    betas = group["betas"]
+    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        raise ConfigError(f"betas={betas}: two numbers, each at least 0 and below 1")
+    if not 0 <= group["weight_decay"] < math.inf:
+        raise ConfigError(f"weight_decay={group['weight_decay']}: must be 0 or more, and finite")
+    if not isinstance(group["maximize"], bool):
+        raise ConfigError(f"maximize={group['maximize']!r}: True or False")
     if not isinstance(group.get("codec"), Codec | None):
         raise ConfigError(f"codec={group['codec']!r}: pass a codec object such as Vote() or Levels(4)")
     for param in group["params"]:
-        if not param.is_floating_point() or param.layout != torch.strided:
+        if param.dtype not in DTYPES or param.layout != torch.strided:
             raise ConfigError(
-                f"a parameter of {param.dtype}, {param.layout}: only dense, real floating point can be sent"
+                f"a parameter of {param.dtype}, {param.layout}: only dense float32, bfloat16, float16 and float64 can "
+                "be trained"
             )
+        if type(param).__name__ == "DTensor":
+            raise ConfigError("a parameter is a DTensor (FSDP2, tensor parallelism): only whole tensors can be trained")
 
 
 def checked_quorum(quorum: int | None, num_workers: int) -> int:

@@ -27,6 +27,12 @@ class MomentumOptimizer(Optimizer):
         if not any(group["params"] for group in self.param_groups):
             raise ConfigError("the parameter groups are empty: pass model.parameters() of a model that has any")
 
+    momentum_format = torch.contiguous_format
+    """The memory order of momenta."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_momentum_dtype": self._momentum_dtype}
+
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -38,7 +44,7 @@ class MomentumOptimizer(Optimizer):
         group["step"] = self.param_groups[0]["step"]
         for param in group["params"]:
             if "exp_avg" not in self.state[param]:
-                self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype)
+                self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, self.momentum_format)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but momenta keep their precision: torch would cast them to the parameter's."""
@@ -49,23 +55,25 @@ class MomentumOptimizer(Optimizer):
             for key, value in mine.items():
                 group.setdefault(key, value)  # what another Lion's state does not know
         for param, momentum in zip((p for group in self.param_groups for p in group["params"]), saved, strict=True):
-            self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, momentum)
+            self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, self.momentum_format, momentum)
 
 
-def momentum_for(param: Tensor, dtype: torch.dtype, value: Tensor | None = None) -> Tensor:
-    """A momentum in its own precision, contiguous whatever the parameter's memory order: ``value``, or zeros.
+def momentum_for(
+    param: Tensor, dtype: torch.dtype, memory_format: torch.memory_format, value: Tensor | None = None
+) -> Tensor:
+    """A momentum in its own precision and memory order: ``value``, or zeros.
 
     ``dtype`` is bfloat16 or float32; the momentum of a float64 parameter is float64.
     """
     own = torch.float64 if param.dtype == torch.float64 else dtype
-    momentum = torch.zeros(param.shape, dtype=own, device=param.device)
+    momentum = torch.zeros_like(param, dtype=own, memory_format=memory_format, requires_grad=False)
     return momentum if value is None else momentum.copy_(value)
 
 
 def momenta_of(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> list[Tensor | None]:
     """The momenta in a state, parameter by parameter; raises :class:`ConfigError` for a state that is not Lion's."""
     foreign = "this is the state of another kind of optimizer: its lr and moments do not fit Lion"
-    if any("betas" not in group for group in state_dict["param_groups"]):
+    if any("betas" not in group or "eps" in group for group in state_dict["param_groups"]):
         raise ConfigError(foreign)
     params = [param for group in groups for param in group["params"]]
     states = [state_dict["state"].get(number, {}) for group in state_dict["param_groups"] for number in group["params"]]

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lioncub import DistributedLion, Vote, kernels
+from lioncub import DistributedLion, Lion, Vote, kernels
 from tests.cluster import Cluster
 
 MEBI = 1 << 20
@@ -62,3 +62,23 @@ def test_peak_memory_of_a_step(cluster: Cluster, num_workers: int, body: str) ->
     numel, bucket_numel = 16 * MEBI, 2 * MEBI  # an eighth, as by default
     for found in cluster.run(num_workers, peak_extra_bytes, numel, bucket_numel, body):
         assert max(found) <= numel // 4 + 4 * bucket_numel, f"{max(found) / MEBI:.1f} MiB"
+
+
+def peak_extra_bytes_of_lion(rank: int, group: dist.ProcessGroup) -> int:
+    """Of a step on 16 channels-last tensors of a million elements each."""
+    return_freed_memory_at_once()
+    params = [nn.Parameter(torch.randn(256, 256, 4, 4).to(memory_format=torch.channels_last)) for _ in range(16)]
+    optimizer = Lion(params)
+    for param in params:
+        param.grad = torch.randn_like(param)
+    optimizer.step()
+    gc.collect()
+    reset_peak()
+    before = resident_bytes("VmRSS")
+    optimizer.step()
+    return resident_bytes("VmHWM") - before
+
+
+def test_plain_lion_needs_no_memory_whatever_the_order_of_elements(cluster: Cluster) -> None:
+    (extra,) = cluster.run(1, peak_extra_bytes_of_lion)
+    assert extra < MEBI

@@ -291,6 +291,7 @@ def test_lion_pytorch_is_asked_of_one_thread_only() -> None:
         ({"repeats": 2}, "repeats must be at least 3, for a median, got 2"),
         ({"threads": (1, 1)}, r"threads must be different numbers from 1 up, got \[1, 1\]"),
         ({"threads": (0,)}, "threads must be different numbers"),
+        ({"threads": (9999,)}, "threads must not be more than this machine's"),
         ({"out": Path(__file__)}, "out must be a directory"),
         ({"docs": Path("no/such.md")}, "docs must be a document with the lines"),
         ({"docs": Path(__file__)}, "docs must have one line"),
@@ -309,8 +310,8 @@ def test_the_command_line_refuses_them_too() -> None:
 def test_the_command_repeats_the_run() -> None:
     assert BenchConfig().command == "lioncub bench kernels"
     assert BenchConfig.of(quick=True, repeats=None).command == "lioncub bench kernels --quick"
-    config = BenchConfig.of(quick=False, numel=4096, repeats=5, threads=(1, 4), out=Path("a b"))
-    assert config.command == "lioncub bench kernels --numel 4096 --repeats 5 --threads 1 --threads 4 --out 'a b'"
+    config = BenchConfig.of(quick=False, numel=4096, repeats=5, threads=(2,), out=Path("a b"))
+    assert config.command == "lioncub bench kernels --numel 4096 --repeats 5 --threads 2 --out 'a b'"
 
 
 def test_a_full_run_is_out_of_cache() -> None:
@@ -455,3 +456,8 @@ def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch)
     assert "lion-pytorch" in step_cases.missing_rivals()
     names = [case.name for case in step_cases.step_cases("model", [(8,)], ["torch"])]
     assert names == [FUSED, FOREACH, *OURS]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured() -> None:
+    with pytest.raises(ConfigError, match="cannot be written to"):
+        run_bench(BenchConfig.of(quick=True, out=Path("/proc/nowhere")))

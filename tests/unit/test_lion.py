@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -186,6 +187,11 @@ def test_bad_settings_are_refused() -> None:
         ({"betas": (0.9, 1.0)}, "betas"),
         ({"momentum_dtype": torch.float16}, "bfloat16"),
         ({"rounding_seed": 0.5}, "rounding_seed"),
+        ({"stochastic_rounding": "yes"}, "stochastic_rounding"),
+        ({"betas": 0.9}, "betas"),
+        ({"lr": float("inf")}, "lr"),
+        ({"weight_decay": float("inf")}, "weight_decay"),
+        ({"maximize": "x"}, "maximize"),
     ):
         with pytest.raises(ConfigError, match=says):
             Lion([p], **options)
@@ -205,3 +211,84 @@ def test_autograd_notices_that_parameters_have_moved() -> None:
         optimizer.step()
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             loss.backward()
+
+
+def test_copies_and_pickles_go_on_training() -> None:
+    params = parameters()
+    optimizer = Lion(params, **SETTINGS, momentum_dtype=torch.bfloat16)
+    give_gradients(params, 0)
+    optimizer.step()
+    for copied, other in (copy.deepcopy((params, optimizer)), pickle.loads(pickle.dumps((params, optimizer)))):
+        for some, one in ((params, optimizer), (copied, other)):
+            before = copy.deepcopy((some, one))
+            give_gradients(some, 1)
+            one.step()
+            assert not any(torch.equal(a, b) for a, b in zip(some, before[0], strict=True))
+        params, optimizer = copied, other
+    optimizer.load_state_dict(optimizer.state_dict())
+    optimizer.add_param_group({"params": [nn.Parameter(torch.ones(2))]})
+
+
+def test_gradients_that_are_not_where_they_seem_to_be() -> None:
+    """Zero tensors have no memory, a negated view has the wrong one, and a default device changes what ``empty`` is."""
+    zero, negated = torch._efficientzerotensor(1000), torch._neg_view(torch.ones(1000))
+    for make in (Lion, DistributedLion):
+        p = nn.Parameter(torch.ones(1000))
+        optimizer = make([p], lr=0.25)
+        p.grad = zero
+        optimizer.step()
+        assert torch.equal(p, torch.ones(1000))
+        p.grad = negated
+        with torch.device("meta"):
+            optimizer.step()
+        assert torch.equal(p, torch.full((1000,), 1.25))
+
+
+def test_a_gradient_that_is_the_parameter() -> None:
+    p = nn.Parameter(torch.full((100,), 2.0))
+    optimizer = Lion([p], lr=0.5, betas=(0.9, 0.5))
+    p.grad = p.detach()
+    optimizer.step()
+    assert torch.equal(p, torch.full((100,), 1.5))
+    assert torch.equal(optimizer.state[p]["exp_avg"], torch.ones(100))
+
+
+def test_channels_last_needs_no_copy_and_changes_nothing() -> None:
+    plain = nn.Parameter(torch.randn(8, 4, 3, 3))
+    last = nn.Parameter(plain.detach().clone(memory_format=torch.channels_last))
+    a, b = Lion([plain], **SETTINGS), Lion([last], **SETTINGS)
+    for _ in range(3):
+        plain.grad = torch.randn(8, 4, 3, 3)
+        last.grad = plain.grad.to(memory_format=torch.channels_last)
+        a.step()
+        b.step()
+    assert torch.equal(plain, last)
+    assert torch.equal(a.state[plain]["exp_avg"], b.state[last]["exp_avg"])
+    assert b.state[last]["exp_avg"].is_contiguous(memory_format=torch.channels_last)
+
+
+def test_parameters_that_cannot_be_trained_are_refused() -> None:
+    class DTensor(nn.Parameter):
+        pass
+
+    for param, says in (
+        (nn.Parameter(torch.ones(3).to(torch.float8_e4m3fn), requires_grad=False), "float8"),
+        (DTensor(torch.ones(3)), "DTensor"),
+    ):
+        for make in (Lion, DistributedLion):
+            with pytest.raises(ConfigError, match=says):
+                make([param])
+
+
+def test_a_state_of_adamw_is_refused_even_before_its_first_step() -> None:
+    params = parameters()
+    with pytest.raises(ConfigError, match="another kind of optimizer"):
+        Lion(params).load_state_dict(torch.optim.AdamW(params).state_dict())
+
+
+def test_a_distributed_state_loads_without_its_codec() -> None:
+    params = parameters()
+    optimizer = Lion(params)
+    optimizer.load_state_dict(DistributedLion(params, lr=0.5).state_dict())
+    assert optimizer.param_groups[0]["lr"] == 0.5
+    assert "codec" not in optimizer.param_groups[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,9 @@ class BenchConfig:
             raise ConfigError(f"repeats must be at least 3, for a median, got {self.repeats}")
         if not self.threads or min(self.threads) < 1 or len(set(self.threads)) < len(self.threads):
             raise ConfigError(f"threads must be different numbers from 1 up, got {list(self.threads)}")
+        cores = os.cpu_count() or 1
+        if max(self.threads) > max(cores, 2):
+            raise ConfigError(f"threads must not be more than this machine's {cores} cores, got {list(self.threads)}")
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"out must be a directory, but {self.out} is a file")
         if self.docs is not None:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from rich.console import Console
 
@@ -24,12 +25,14 @@ from lioncub.bench.small_cases import small_cases
 from lioncub.bench.step_cases import missing_rivals, step_cases
 from lioncub.bench.tables import tables
 from lioncub.bench.verdict import Verdict, verdicts
+from lioncub.errors import ConfigError
 from lioncub.report.machine import machine
 
 
 def run_bench(config: BenchConfig, console: Console | None = None) -> list[Record]:
     """Time everything; print tables; write `kernels.jsonl` and `kernels.html` into `config.out`."""
     console = Console() if console is None else console
+    make_room(config.out)
     bodies, reasons = cpu_bodies()
     left_out = reasons | missing_rivals()
     about = describe(config)
@@ -47,6 +50,16 @@ def run_bench(config: BenchConfig, console: Console | None = None) -> list[Recor
     if config.docs is not None:
         write_docs(config.docs, about, grids)
     return records
+
+
+def make_room(out: Path) -> None:
+    """Find out now, not after minutes of measuring, whether results can be written."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=out):
+            pass
+    except OSError as problem:
+        raise ConfigError(f"out={out}: cannot be written to ({problem.strerror}); choose another folder") from problem
 
 
 def describe(config: BenchConfig) -> dict[str, object]:

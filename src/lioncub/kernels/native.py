@@ -31,6 +31,7 @@ else:
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 GRIDS = {"midrise": 0, "log": 1, "midtread": 2}
 KINDS = {"signs": 0, "counts": 1, "sign-of": 2, "values": 3}
+PLAIN = (Tensor, torch.nn.Parameter)
 UNIT, LINEAR, ODD, TABLE = range(4)
 MAX_TABLE = 16
 
@@ -68,7 +69,10 @@ def read_ceiling(tensor: Tensor) -> int:
 
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
-    table = _Table.of(u)
+    try:
+        table = _Table.of(u)
+    except _ForeignError:
+        return torch_ops.encode_signs(u, step, abstain=abstain)
     payload = _empty(u, 2 if abstain else 1)
     threads = torch.get_num_threads()
     finite = _native.encode_signs(table.ints, table.floats, step, abstain, u.layout.blocks, payload.data_ptr(), threads)
@@ -77,7 +81,10 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     grid, bits, scale, log2_base = quantiser
-    table = _Table.of(u)
+    try:
+        table = _Table.of(u)
+    except _ForeignError:
+        return torch_ops.encode_levels(u, step, quantiser)
     payload = _empty(u, bits)
     levels = 1 << (bits - 1)
     half = 0.5 if scale == "l1" else 1.0
@@ -101,8 +108,11 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     if dtype not in (torch.float32, torch.bfloat16):
         return torch_ops.encode_values(u, dtype)
-    table = _Table.of(u)
-    values = torch.empty(u.layout.padded_numel, dtype=dtype)
+    try:
+        table = _Table.of(u)
+    except _ForeignError:
+        return torch_ops.encode_values(u, dtype)
+    values = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     threads = torch.get_num_threads()
     finite = _native.encode_values(table.ints, table.floats, TYPES[dtype], u.layout.blocks, values.data_ptr(), threads)
     return Encoded(values.view(torch.uint8).view(u.layout.blocks, BLOCK * dtype.itemsize), finite)
@@ -138,27 +148,41 @@ class _Table:
         """The address and type of a tensor's elements in logical order; of a copy where they are not contiguous."""
         if tensor.numel() != length or not tensor.is_cpu:
             raise _misfit(tensor, length)
+        if type(tensor) not in PLAIN or tensor.is_neg():
+            raise _ForeignError
         kind = TYPES.get(tensor.dtype)
         if kind is None or not tensor.is_contiguous():
             tensor = tensor.to(torch.float32 if kind is None else tensor.dtype).contiguous()
             kind = TYPES[tensor.dtype]
             self.kept.append(tensor)
-        return tensor.data_ptr(), kind
+        return self._address(tensor, length), kind
 
     def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
         """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
         if tensor.numel() != length or not tensor.is_cpu:
             raise _misfit(tensor, length)
-        kind = TYPES[tensor.dtype]
+        kind = TYPES.get(tensor.dtype)
+        if type(tensor) not in PLAIN or tensor.is_neg() or kind is None:
+            raise _ForeignError
         if not tensor.is_contiguous():
             copy = tensor.contiguous()
             self.staged.append((tensor, copy))
-            return copy.data_ptr(), kind
-        return tensor.data_ptr(), kind
+            tensor = copy
+        return self._address(tensor, length), kind
+
+    def _address(self, tensor: Tensor, length: int) -> int:
+        address = tensor.data_ptr()
+        if not address and length:  # a tensor that is nowhere: zero tensors, fake tensors
+            raise _ForeignError
+        return address
 
     def write_back(self) -> None:
         for tensor, copy in self.staged:
             tensor.copy_(copy)
+
+
+class _ForeignError(Exception):
+    """An operand whose memory is not what the tensor says: a subclass, a lazy negation or zero. torch can take it."""
 
 
 def _misfit(tensor: Tensor, length: int) -> ValueError:
@@ -166,7 +190,7 @@ def _misfit(tensor: Tensor, length: int) -> ValueError:
 
 
 def _empty(u: UpdateVector, num_planes: int) -> Tensor:
-    return torch.empty(u.layout.blocks, num_planes * BLOCK // 8, dtype=torch.uint8)
+    return torch.empty(u.layout.blocks, num_planes * BLOCK // 8, dtype=torch.uint8, device=u.device)
 
 
 # ---- combining -----------------------------------------------------------------------------------------------------
@@ -177,7 +201,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
     if weights is None:
         return torch_ops.majority(payloads, ballot, tally)
     rows = _rows(payloads, 1 + tally.index_bits)
-    out = torch.empty(rows.shape[1], 16 if tally.ternary else 8, dtype=torch.uint8)
+    out = torch.empty(rows.shape[1], 16 if tally.ternary else 8, dtype=torch.uint8, device=rows.device)
     for span in ballot.spans:
         casting = span.casting_voter(ballot.step) if tally.casting and span.voters else -1
         _check_span(rows, span.start, span.stop, span.voters)
@@ -201,7 +225,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
 def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
     rows = _rows(payloads, 1)
     planes = len(payloads).bit_length()
-    out = torch.empty(rows.shape[1], 8 * planes, dtype=torch.uint8)
+    out = torch.empty(rows.shape[1], 8 * planes, dtype=torch.uint8, device=rows.device)
     threads = torch.get_num_threads()
     for span in ballot.spans:
         _check_span(rows, span.start, span.stop, span.voters)
@@ -243,38 +267,79 @@ def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> N
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    """Those that need a copy go one by one, so that there is one copy at a time."""
+    ready = [move for move in moves if move.x.is_contiguous() and (move.g is None or move.g.is_contiguous())]
+    _apply(ready, direction)
+    if len(ready) < len(moves):
+        chosen = set(map(id, ready))
+        for move in moves:
+            if id(move) not in chosen:
+                _apply([move], direction)
+
+
+def _apply(moves: Sequence[Move], direction: Direction) -> None:
     payload = _aligned(direction.payload)
     table = _Table()
     end = len(payload) * BLOCK
-    for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
-        length = x.numel()
-        if not 0 <= start <= end - length:
-            raise ValueError(f"elements {start} to {start + length} are not in a direction of {end}")
-        x_at, x_type = table.writable(x, length)
-        m_at = m_type = g_at = g_type = 0
-        if m is not None and g is not None:
-            m_at, m_type = table.writable(m, length)
-            g_at, g_type = table.readable(g, length)
-        types = x_type | m_type << 2 | g_type << 4
-        table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
-        table.floats += (lr, decay, beta, gain)
-    kind = KINDS[direction.kind]
-    planes = direction.num_planes
-    threads = torch.get_num_threads()
-    _native.apply(table.ints, table.floats, kind, planes, TYPES[direction.dtype], payload.data_ptr(), threads)
-    table.write_back()
+    try:
+        for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
+            length = x.numel()
+            if not 0 <= start <= end - length:
+                raise ValueError(f"elements {start} to {start + length} are not in a direction of {end}")
+            x_at, x_type = table.writable(x, length)
+            m_at = m_type = g_at = g_type = 0
+            if m is not None and g is not None:
+                m_at, m_type = table.writable(m, length)
+                g_at, g_type = table.readable(g, length)
+            types = x_type | m_type << 2 | g_type << 4
+            table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
+            table.floats += (lr, decay, beta, gain)
+    except _ForeignError:
+        return torch_ops.apply_(moves, direction)
+    kind, planes, dtype = KINDS[direction.kind], direction.num_planes, TYPES[direction.dtype]
+    _native.apply(table.ints, table.floats, kind, planes, dtype, payload.data_ptr(), torch.get_num_threads())
+    return table.write_back()
 
 
 def lion_(strides: Sequence[Stride]) -> int:
+    """Those that need a copy go one by one, so that there is one copy at a time."""
+    ready, odd = [], []
+    for stride in strides:
+        x, m, g = stride[:3]
+        if x.is_contiguous() and g.is_contiguous() and m.is_contiguous():
+            ready.append(stride)
+        elif stride.noise is None and _channels_last(x) and _channels_last(m) and _channels_last(g):
+            # The same order in memory, whatever it is: without noise an element does not know its place.
+            ready.append(stride._replace(x=_in_memory(x), m=_in_memory(m), g=_in_memory(g)))
+        else:
+            odd.append(stride)
+    return _lion(ready) + sum(_lion([stride]) for stride in odd)
+
+
+def _channels_last(tensor: Tensor) -> bool:
+    return (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)) or (
+        tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d)
+    )
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """A dense tensor as it lies in memory, flat."""
+    return tensor.detach().as_strided((tensor.numel(),), (1,))
+
+
+def _lion(strides: Sequence[Stride]) -> int:
     table = _Table()
-    for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
-        length = x.numel()
-        x_at, x_type = table.writable(x, length)
-        m_at, m_type = table.writable(m, length)
-        g_at, g_type = table.readable(g, length)
-        types = x_type | m_type << 2 | g_type << 4
-        table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
-        table.floats += (lr, decay, beta1, gain1, beta2, gain2)
+    try:
+        for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
+            length = x.numel()
+            x_at, x_type = table.writable(x, length)
+            m_at, m_type = table.writable(m, length)
+            g_at, g_type = table.readable(g, length)
+            types = x_type | m_type << 2 | g_type << 4
+            table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
+            table.floats += (lr, decay, beta1, gain1, beta2, gain2)
+    except _ForeignError:
+        return torch_ops.lion_(strides)
     skipped = _native.lion(table.ints, table.floats, torch.get_num_threads())
     table.write_back()
     return skipped

@@ -216,11 +216,11 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
         for first in range(0, len(x), CHUNK):
             part = slice(first, min(first + CHUNK, len(x)))
             toward = direction_values(direction, move.start + part.start, move.start + part.stop, move.num_voters)
+            if m is not None and g is not None:  # first, for g may be x itself
+                _store(m, part, blend_(_wide(m[part]), g[part], move.beta, move.gain), None)
             wide = _wide(x[part])
             wide.mul_(move.decay).sub_(toward.to(wide.dtype) * move.lr)
             _store(x, part, wide, move.noise)
-            if m is not None and g is not None:
-                _store(m, part, blend_(_wide(m[part]), g[part], move.beta, move.gain), None)
         _restore(move.x, x)
         if m is not None and move.m is not None:
             _restore(move.m, m)
@@ -236,9 +236,9 @@ def lion_(strides: Sequence[Stride]) -> int:
             wide, momentum = _wide(x[part]), _wide(m[part])
             u = blend_(momentum.clone(), g[part], stride.beta1, stride.gain1)
             before = None if all_finite(u) else (x[part].clone(), m[part].clone())
+            _store(m, part, blend_(momentum, g[part], stride.beta2, stride.gain2), None)  # first, for g may be x itself
             wide.mul_(stride.decay).sub_(torch.sign(u) * stride.lr)
             _store(x, part, wide, stride.noise)
-            _store(m, part, blend_(momentum, g[part], stride.beta2, stride.gain2), None)
             if before is not None:
                 finite = torch.isfinite(u)
                 torch.where(finite, x[part], before[0], out=x[part])
@@ -277,9 +277,9 @@ def _wide(values: Tensor) -> Tensor:
 def _store(x: Tensor, part: slice, wide: Tensor, noise: Noise | None) -> None:
     if wide.data_ptr() == x[part].data_ptr():
         return
-    if noise is not None and x.dtype == torch.bfloat16:
-        wide = round_stochastically(wide, noise, part.start)
-    x[part] = wide
+    x[part] = round_stochastically(wide, noise, part.start) if noise is not None and x.dtype == torch.bfloat16 else wide
+    if not all_finite(wide):  # torch's conversions do not agree on the bits of NaN
+        x[part].masked_fill_(torch.isnan(wide), float("nan"))
 
 
 def _flat(tensor: Tensor) -> Tensor:
