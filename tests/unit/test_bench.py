@@ -459,5 +459,7 @@ def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured() -> None:
+    from lioncub.bench.run import run_bench
+
     with pytest.raises(ConfigError, match="cannot be written to"):
         run_bench(BenchConfig.of(quick=True, out=Path("/proc/nowhere")))
