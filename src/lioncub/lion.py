@@ -84,6 +84,7 @@ class Lion(MomentumOptimizer):
     def _strides(self) -> dict[tuple[torch.device, torch.dtype], list[Stride]]:
         """What to do with every parameter that has a gradient, those together that one kernel call can take."""
         strides: dict[tuple[torch.device, torch.dtype], list[Stride]] = {}
+        rounding = self._rounding if self._rounding.stochastic else None
         number = -1
         for group in self.param_groups:
             coefficients, step = rule.coefficients(group), group["step"]
@@ -96,7 +97,7 @@ class Lion(MomentumOptimizer):
                     raise SparseGradientError(
                         f"a sparse gradient for parameter {number}: use dense gradients (nn.Embedding(sparse=False))"
                     )
-                noise = self._rounding.noise(param, number, step)
+                noise = rounding.noise(param, number, step) if rounding else None
                 stride = Stride(param, self.state[param]["exp_avg"], g, *coefficients, noise)
-                strides.setdefault((param.device, rule.computed_in(param)), []).append(stride)
+                strides.setdefault((param.device, param.dtype), []).append(stride)
         return strides

@@ -121,7 +121,8 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
 class _Table:
     """A call's integers, numbers, and the tensors that must outlive it."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, may_copy: bool = True) -> None:
+        self.may_copy = may_copy
         self.ints: list[int] = []
         self.floats: list[float] = []
         self.kept: list[Tensor] = []
@@ -152,10 +153,11 @@ class _Table:
             raise _ForeignError
         kind = TYPES.get(tensor.dtype)
         if kind is None or not tensor.is_contiguous():
+            self._before_a_copy()
             tensor = tensor.to(torch.float32 if kind is None else tensor.dtype).contiguous()
             kind = TYPES[tensor.dtype]
             self.kept.append(tensor)
-        return self._address(tensor, length), kind
+        return tensor.data_ptr() or self._nowhere(length), kind
 
     def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
         """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
@@ -165,20 +167,29 @@ class _Table:
         if type(tensor) not in PLAIN or tensor.is_neg() or kind is None:
             raise _ForeignError
         if not tensor.is_contiguous():
+            self._before_a_copy()
             copy = tensor.contiguous()
             self.staged.append((tensor, copy))
             tensor = copy
-        return self._address(tensor, length), kind
+        return tensor.data_ptr() or self._nowhere(length), kind
 
-    def _address(self, tensor: Tensor, length: int) -> int:
-        address = tensor.data_ptr()
-        if not address and length:  # a tensor that is nowhere: zero tensors, fake tensors
+    def _before_a_copy(self) -> None:
+        if not self.may_copy:
+            raise _StridedError
+
+    def _nowhere(self, length: int) -> int:
+        """Only what is empty may have no memory: zero tensors and fake tensors have none either."""
+        if length:
             raise _ForeignError
-        return address
+        return 0
 
     def write_back(self) -> None:
         for tensor, copy in self.staged:
             tensor.copy_(copy)
+
+
+class _StridedError(Exception):
+    """A copy would be needed."""
 
 
 class _ForeignError(Exception):
@@ -267,19 +278,15 @@ def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> N
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
-    """Those that need a copy go one by one, so that there is one copy at a time."""
-    ready = [move for move in moves if move.x.is_contiguous() and (move.g is None or move.g.is_contiguous())]
-    _apply(ready, direction)
-    if len(ready) < len(moves):
-        chosen = set(map(id, ready))
+    try:
+        _apply(moves, direction, _Table(may_copy=len(moves) == 1))
+    except _StridedError:  # one by one, so that there is one copy at a time
         for move in moves:
-            if id(move) not in chosen:
-                _apply([move], direction)
+            _apply([move], direction, _Table())
 
 
-def _apply(moves: Sequence[Move], direction: Direction) -> None:
+def _apply(moves: Sequence[Move], direction: Direction, table: _Table) -> None:
     payload = _aligned(direction.payload)
-    table = _Table()
     end = len(payload) * BLOCK
     try:
         for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
@@ -302,18 +309,18 @@ def _apply(moves: Sequence[Move], direction: Direction) -> None:
 
 
 def lion_(strides: Sequence[Stride]) -> int:
-    """Those that need a copy go one by one, so that there is one copy at a time."""
-    ready, odd = [], []
-    for stride in strides:
-        x, m, g = stride[:3]
-        if x.is_contiguous() and g.is_contiguous() and m.is_contiguous():
-            ready.append(stride)
-        elif stride.noise is None and _channels_last(x) and _channels_last(m) and _channels_last(g):
-            # The same order in memory, whatever it is: without noise an element does not know its place.
-            ready.append(stride._replace(x=_in_memory(x), m=_in_memory(m), g=_in_memory(g)))
-        else:
-            odd.append(stride)
-    return _lion(ready) + sum(_lion([stride]) for stride in odd)
+    try:
+        return _lion(strides, _Table(may_copy=False))
+    except _StridedError:  # one by one, so that there is one copy at a time
+        return sum(_lion([_as_it_lies(stride)], _Table()) for stride in strides)
+
+
+def _as_it_lies(stride: Stride) -> Stride:
+    """Tensors in the same order in memory need no copy: without noise an element does not know its place."""
+    x, m, g = stride[:3]
+    if stride.noise is not None or not (_channels_last(x) and _channels_last(m) and _channels_last(g)):
+        return stride
+    return stride._replace(x=_in_memory(x), m=_in_memory(m), g=_in_memory(g))
 
 
 def _channels_last(tensor: Tensor) -> bool:
@@ -327,8 +334,7 @@ def _in_memory(tensor: Tensor) -> Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 
-def _lion(strides: Sequence[Stride]) -> int:
-    table = _Table()
+def _lion(strides: Sequence[Stride], table: _Table) -> int:
     try:
         for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
             length = x.numel()
