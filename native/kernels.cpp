@@ -48,6 +48,23 @@ template <class M> void fill_copy(const Part &part, int64_t offset, int64_t n, f
     for (int64_t j = 0; j < n; ++j) u[j] = M::get(m[j]);
 }
 
+// The momentum after this step, from a tile that has just been read.
+template <class M, class G> void write_next(const Part &part, int64_t offset, int64_t n) {
+    auto *__restrict next = static_cast<typename M::Raw *>(part.next) + offset;
+    auto m = static_cast<const typename M::Raw *>(part.m) + offset;
+    auto g = static_cast<const typename G::Raw *>(part.g) + offset;
+    const float beta = part.next_beta, gain = part.next_gain;
+    blockwise(n, [=](int64_t j) { next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0); }, next);
+}
+
+void write_next_of(const Part &part, int64_t offset, int64_t n) {
+    static constexpr decltype(&write_next<F32, F32>) bodies[2][3] = {
+        {write_next<F32, F32>, write_next<F32, BF16>, write_next<F32, F16>},
+        {write_next<BF16, F32>, write_next<BF16, BF16>, write_next<BF16, F16>},
+    };
+    bodies[int(part.m_type)][int(part.g_type)](part, offset, n);
+}
+
 using Fill = void (*)(const Part &, int64_t, int64_t, float *__restrict);
 
 Fill fill_of(const Part &part) {
@@ -99,6 +116,7 @@ class Tiles {
             const Part &part = update_.parts[piece.number];
             if (part.m) {
                 fill_of(part)(part, piece.offset, piece.last - piece.first, u + piece.first);
+                if (part.next) write_next_of(part, piece.offset, piece.last - piece.first);
             } else {
                 std::fill(u + piece.first, u + piece.last, 0.0f);
             }

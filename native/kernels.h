@@ -16,12 +16,14 @@ constexpr int MAX_TABLE_BITS = 4;         // of an index into magnitudes that fo
 
 enum class Type : int { f32 = 0, bf16 = 1, f16 = 2 };
 
-// A tensor's part of an update vector: u = beta·m + gain·g; m itself without g; zero without m.
+// A tensor's part of an update vector: u = beta·m + gain·g; m itself without g; zero without m. Where next is not null,
+// encoding also writes next_beta·m + next_gain·g there, in m's format.
 struct Part {
     int64_t start, numel;
     const void *m, *g;
+    void *next;
     Type m_type, g_type;
-    float beta, gain;
+    float beta, gain, next_beta, next_gain;
 };
 
 struct Update {

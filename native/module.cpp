@@ -51,14 +51,14 @@ void expect(bool condition, const char *what) {
 // ---- tables from Python: one row of integers and one of numbers for each tensor ------------------------------------
 
 Update update_of(const Ints &ints, const Floats &floats, int64_t step) {
-    expect(ints.size() % 5 == 0 && floats.size() == ints.size() / 5 * 2, "parts: 5 integers and 2 numbers each");
+    expect(ints.size() % 6 == 0 && floats.size() == ints.size() / 6 * 4, "parts: 6 integers and 4 numbers each");
     Update update{{}, step};
-    update.parts.reserve(ints.size() / 5);
-    for (size_t k = 0; k < ints.size() / 5; ++k) {
-        const int64_t *i = &ints[5 * k];
-        const double *f = &floats[2 * k];
-        update.parts.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
-                                float(f[0]), float(f[1])});
+    update.parts.reserve(ints.size() / 6);
+    for (size_t k = 0; k < ints.size() / 6; ++k) {
+        const int64_t *i = &ints[6 * k];
+        const double *f = &floats[4 * k];
+        update.parts.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[5]), Type(i[4] & 3),
+                                Type(i[4] >> 2 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3])});
     }
     return update;
 }

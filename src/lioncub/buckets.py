@@ -81,7 +81,7 @@ class Bucket:
 
     def _update_vector(self, gradients: Sequence[Tensor | None]) -> UpdateVector:
         parts = [
-            Part() if g is None else rule.update(slot.momentum, g, slot.group)
+            Part() if g is None else rule.update(slot.momentum, g, slot.group, slot.spare)
             for slot, g in zip(self.slots, gradients, strict=True)
         ]
         return UpdateVector(parts, self.layout, self.dtype, self.device)
@@ -106,7 +106,7 @@ class Bucket:
             num_voters = len(outcome.ballot.voters_at(part.start))
             if not num_voters:
                 continue  # nobody has a gradient: torch's optimizers leave such a parameter alone, decay included
-            g = slot.gradient if advances else None
+            g = slot.gradient if advances and slot.spare is None else None
             noise = rounding.noise(slot.param, slot.number, outcome.ballot.step)
             moves.append(
                 rule.move(
@@ -115,6 +115,9 @@ class Bucket:
             )
         direction = outcome.codec.direction(outcome.combined, outcome.ballot)
         kernels.apply_(moves, direction._replace(payload=direction.payload.to(self.device)))
+        for slot, advances in zip(self.slots, advancing, strict=True):
+            if advances and slot.spare is not None:
+                slot.swap_()
         return counts
 
     def _agreement(self, outcome: Outcome) -> tuple[int, int]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from lioncub.agreement import Plan, agree
 from lioncub.buckets import Bucket, plan_buckets
@@ -47,6 +48,8 @@ class DistributedLion(MomentumOptimizer):
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
             half a step of bfloat16 are not lost. All replicas draw the same numbers, from ``rounding_seed``.
+        spare_momentum: keep a second momentum for each parameter, into which encoding writes the next one: a step then
+            reads m and g once instead of twice. Costs as much memory as the momenta do.
 
     Construction compares settings and parameters with all workers and raises on each of them if any differs.
 
@@ -77,12 +80,15 @@ class DistributedLion(MomentumOptimizer):
         momentum_dtype: torch.dtype = torch.float32,
         stochastic_rounding: bool = False,
         rounding_seed: int = 0,
+        spare_momentum: bool = False,
     ) -> None:
         self._dirty = True
         self._collective = collective_from(collective)
         self._momentum_sync = momentum_sync
         self._bucket_numel = bucket_numel
         self._rounding = Rounding(stochastic_rounding, rounding_seed)
+        self._keeps_spares = spare_momentum
+        self._spares: dict[Tensor, Tensor] = {}
         self._ready: Delivery | None = None
         self._watch: GradientWatch | None = None
         defaults = {
@@ -217,7 +223,7 @@ class DistributedLion(MomentumOptimizer):
         for number, group in enumerate(self.param_groups):
             names = group.get("param_names") or [f"{number}.{i}" for i in range(len(group["params"]))]
             for param, name in zip(group["params"], names, strict=True):
-                slots.append(Slot(param, group, self.state[param], name, len(slots)))
+                slots.append(Slot(param, group, self.state[param], name, len(slots), self._spares))
         return slots
 
     def _plan_changed(self) -> bool:
@@ -228,6 +234,9 @@ class DistributedLion(MomentumOptimizer):
         self._everything = self._slots()
         self._trainable = [slot.param.requires_grad for slot in self._everything]
         self._trained = [slot for slot in self._everything if slot.param.requires_grad]
+        if self._keeps_spares:
+            for slot in self._trained:
+                self._spares.setdefault(slot.param, torch.empty_like(slot.momentum))
         self._buckets = plan_buckets(self._trained, self._comm, self._collective, self._bucket_numel)
         policy = self._momentum_sync if self._comm.size > 1 else None
         self._synchronizer = Synchronizer(policy, self._trained, self._comm) if policy else None

@@ -21,11 +21,21 @@ class Slot:
     name: str
     number: int
     """Its place among all parameters of the optimizer."""
+    spares: dict[Tensor, Tensor]
+    """Second momenta by parameter, where the optimizer keeps them: encoding writes the next momentum there."""
 
     @property
     def momentum(self) -> Tensor:
         momentum: Tensor = self.state["exp_avg"]
         return momentum
+
+    @property
+    def spare(self) -> Tensor | None:
+        return self.spares.get(self.param)
+
+    def swap_(self) -> None:
+        """The spare becomes the momentum."""
+        self.state["exp_avg"], self.spares[self.param] = self.spares[self.param], self.state["exp_avg"]
 
     @property
     def gradient(self) -> Tensor | None:

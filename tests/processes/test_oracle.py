@@ -122,6 +122,22 @@ def test_missing_and_broken_gradients_equal_the_reference(cluster: Cluster, row:
             assert who == tuple(sorted(worker for s, worker, _ in BROKEN if s == step))
 
 
+SPARE_CODECS = [0, 3, 4, 7, 12, 20, len(ROWS) - 1]
+
+
+@pytest.mark.parametrize("row", SPARE_CODECS, ids=[ROWS[row].id for row in SPARE_CODECS])
+@pytest.mark.parametrize("num_workers", [1, 2, 4])
+def test_a_spare_momentum_changes_nothing(cluster: Cluster, row: int, num_workers: int) -> None:
+    sync = MomentumSync(every=7) if row == 0 else None
+    job = Job(
+        absent=ABSENT,
+        broken=BROKEN if num_workers == 4 else (),
+        options={"spare_momentum": True, "momentum_sync": sync},
+    )
+    results = cluster.run(num_workers, train, job, ROWS[row].codec, "two-phase")
+    assert_matches(results, oracle(job, num_workers, ROWS[row].combine, sync))
+
+
 HALF: list[dict[str, Any]] = [
     {"stochastic_rounding": True, "rounding_seed": 5},
     {"stochastic_rounding": True, "momentum_dtype": torch.bfloat16},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from lioncub.lion import Lion
 FUSED, FOREACH = "AdamW(fused=True)", "AdamW(foreach=True)"
 LION_PYTORCH = ("lion-pytorch", "lion-pytorch foreach")
 LION, TWO_PHASE = "lioncub.Lion", "two-phase-ready"
-HALF = "bfloat16 momentum"
+HALF, SPARE = "bfloat16 momentum", "spare momentum"
 NUM_WORKERS = 4
 
 ADAMW_BYTES = (16, 12)
@@ -29,6 +30,8 @@ ADAMW_BYTES = (16, 12)
 LION_BYTES = (12, 8)
 TWO_PHASE_BYTES = (8 + 1 / 8 + 12 + 1 / 8, 1 / 8 + 1 / 32 + 8)
 """Encode, vote, apply."""
+SPARE_TWO_PHASE_BYTES = (8 + 1 / 8 + 4 + 1 / 8, 4 + 1 / 8 + 1 / 32 + 4)
+"""Encode writes the next momentum, apply touches x alone."""
 HALF_LION_BYTES = (10, 6)
 HALF_TWO_PHASE_BYTES = (6 + 1 / 8 + 10 + 1 / 8, 1 / 8 + 1 / 32 + 6)
 SETTINGS: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.01}
@@ -70,6 +73,7 @@ def step_cases(model: str, shapes: Sequence[Shape], bodies: Sequence[str]) -> li
     ours = [
         case(LION, Lion(params, **SETTINGS).step, LION_BYTES),
         case(TWO_PHASE, TwoPhaseReady(params).step, TWO_PHASE_BYTES),
+        case(f"{TWO_PHASE}, {SPARE}", TwoPhaseReady(params, spare=True).step, SPARE_TWO_PHASE_BYTES),
         case(f"{LION}, {HALF}", Lion(params, momentum_dtype=torch.bfloat16, **SETTINGS).step, HALF_LION_BYTES),
         case(f"{TWO_PHASE}, {HALF}", TwoPhaseReady(params, torch.bfloat16).step, HALF_TWO_PHASE_BYTES),
     ]
@@ -97,22 +101,26 @@ class TwoPhaseReady:
     What the other three would send back is its own payload, as large and as random.
     """
 
-    def __init__(self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32) -> None:
+    def __init__(
+        self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32, *, spare: bool = False
+    ) -> None:
         self.params = params
         self.momenta = [torch.zeros_like(param, dtype=momentum_dtype) for param in params]
+        self.spares = [torch.zeros_like(m) for m in self.momenta] if spare else []
         self.group = SETTINGS | {"betas": (0.9, 0.99), "maximize": False}
         self.layout = Layout(tuple(param.numel() for param in params), NUM_WORKERS)
         shard = self.layout.blocks // NUM_WORKERS * BLOCK
         self.ballot = Ballot(0, (Span(0, shard, tuple(range(NUM_WORKERS))),))
 
     def update_vector(self) -> UpdateVector:
-        slots = zip(self.params, self.momenta, strict=True)
-        parts = [rule.update(m, x.grad, self.group) for x, m in slots if x.grad is not None]
+        next_momenta = self.spares or repeat(None, len(self.params))
+        slots = zip(self.params, self.momenta, next_momenta, strict=True)
+        parts = [rule.update(m, x.grad, self.group, next_m) for x, m, next_m in slots if x.grad is not None]
         return UpdateVector(parts, self.layout, torch.float32, torch.device("cpu"))
 
     def moves(self) -> list[Move]:
         return [
-            rule.move(x, m, x.grad, self.group, start=start, num_voters=NUM_WORKERS)
+            rule.move(x, m, None if self.spares else x.grad, self.group, start=start, num_voters=NUM_WORKERS)
             for x, m, start in zip(self.params, self.momenta, self.layout.starts, strict=True)
         ]
 
@@ -121,3 +129,5 @@ class TwoPhaseReady:
         combined = kernels.majority(payload.view(NUM_WORKERS, -1, BLOCK // 8), self.ballot, Vote().tally)
         payload[: len(combined)] = combined
         kernels.apply_(self.moves(), Direction("signs", payload))
+        if self.spares:
+            self.momenta, self.spares = self.spares, self.momenta

@@ -136,14 +136,18 @@ class _Table:
         return table
 
     def _add(self, part: Part, start: int, length: int) -> None:
-        m, g, beta, gain = part
-        m_at = m_type = g_at = g_type = 0
+        m, g, beta, gain, next_m, next_beta, next_gain = part
+        m_at = m_type = g_at = g_type = next_at = 0
         if m is not None:
             m_at, m_type = self.readable(m, length)
             if g is not None:
                 g_at, g_type = self.readable(g, length)
-        self.ints += (start, length, m_at, g_at, m_type | g_type << 2)
-        self.floats += (beta, gain)
+                if next_m is not None:
+                    next_at, next_type = self.writable(next_m, length)
+                    if next_type != m_type or self.staged:
+                        raise ValueError("the next momentum must be contiguous and as precise as the momentum")
+        self.ints += (start, length, m_at, g_at, m_type | g_type << 2, next_at)
+        self.floats += (beta, gain, next_beta, next_gain)
 
     def readable(self, tensor: Tensor, length: int) -> tuple[int, int]:
         """The address and type of a tensor's elements in logical order; of a copy where they are not contiguous."""

@@ -18,12 +18,18 @@ from lioncub.layout import Layout
 
 
 class Part(NamedTuple):
-    """A tensor's part of an update vector: u = beta·m + gain·g; m itself without g; zero without m."""
+    """A tensor's part of an update vector: u = beta·m + gain·g; m itself without g; zero without m.
+
+    Encoding it also writes next_m = next_beta·m + next_gain·g, contiguous and of m's precision, where that is given.
+    """
 
     m: Tensor | None = None
     g: Tensor | None = None
     beta: float = 1.0
     gain: float = 0.0
+    next_m: Tensor | None = None
+    next_beta: float = 1.0
+    next_gain: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)

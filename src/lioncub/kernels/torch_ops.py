@@ -182,7 +182,9 @@ def _chunks(u: UpdateVector) -> Iterator[tuple[int, Tensor, list[tuple[int, slic
             if start < stop:
                 piece = slice(start - first, stop - first)
                 pieces.append((number, piece))
-                _values(u.parts[number], start - starts[number], stop - starts[number], values[piece])
+                within = slice(start - starts[number], stop - starts[number])
+                _values(u.parts[number], within.start, within.stop, values[piece])
+                write_next(u.parts[number], within)
         yield first, values, pieces
 
 
@@ -198,6 +200,15 @@ def _values(part: Part, first: int, last: int, out: Tensor) -> Tensor:
     if m.dtype != out.dtype:
         return blend_(out.copy_(m), g, part.beta, part.gain)
     return torch.mul(m, part.beta, out=out).add_(g.to(out.dtype) * part.gain)
+
+
+def write_next(part: Part, within: slice = slice(None)) -> None:
+    """The momentum after this step, where the part asks for it."""
+    if part.next_m is None or part.m is None or part.g is None:
+        return
+    m, g = part.m.reshape(-1)[within], part.g.reshape(-1)[within]
+    wide = m.to(torch.float64 if m.dtype == torch.float64 else torch.float32, copy=True)
+    _store(part.next_m.view(-1), within, blend_(wide, g, part.next_beta, part.next_gain), None)
 
 
 def blend_(m: Tensor, g: Tensor, beta: float, gain: float) -> Tensor:

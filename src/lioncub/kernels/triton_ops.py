@@ -89,6 +89,8 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
         return torch_ops.encode_values(u, dtype)
     out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     num_not_finite = _counter(u.device)
+    for part in u.parts:
+        torch_ops.write_next(part)
     for number, start, stop in _stretches(u):
         _launch(
             _kernels().encode_numbers,
@@ -108,6 +110,8 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
 def _encode_planes(u: UpdateVector, step: int, units: Tensor | None, planes: int, grid: dict[str, Any]) -> Encoded:
     words = torch.zeros(u.layout.blocks, 2 * planes, dtype=torch.int32, device=u.device)
     num_not_finite = _counter(u.device)
+    for part in u.parts:
+        torch_ops.write_next(part)
     for number, start, stop in _stretches(u):
         _launch(
             _kernels().encode_planes,
