@@ -48,13 +48,28 @@ template <class M> void fill_copy(const Part &part, int64_t offset, int64_t n, f
     for (int64_t j = 0; j < n; ++j) u[j] = M::get(m[j]);
 }
 
+// Copies past the caches: memory that is only written need not be read first.
+inline void stream_bytes(char *to, const char *from, int64_t n) {
+    const int64_t lead = std::min<int64_t>(-reinterpret_cast<uintptr_t>(to) % sizeof(Wide), n);
+    std::memcpy(to, from, lead);
+    int64_t done = lead;
+    for (; done + int64_t(sizeof(Wide)) <= n; done += sizeof(Wide)) {
+        Wide value;
+        std::memcpy(&value, from + done, sizeof value);
+        stream(reinterpret_cast<uint64_t *>(to + done), value);
+    }
+    std::memcpy(to + done, from + done, n - done);
+}
+
 // The momentum after this step, from a tile that has just been read.
 template <class M, class G> void write_next(const Part &part, int64_t offset, int64_t n) {
-    auto *__restrict next = static_cast<typename M::Raw *>(part.next) + offset;
     auto m = static_cast<const typename M::Raw *>(part.m) + offset;
     auto g = static_cast<const typename G::Raw *>(part.g) + offset;
     const float beta = part.next_beta, gain = part.next_gain;
-    blockwise(n, [=](int64_t j) { next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0); }, next);
+    alignas(64) typename M::Raw next[TILE];
+    for (int64_t j = 0; j < n; ++j) next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0);
+    auto to = static_cast<typename M::Raw *>(part.next) + offset;
+    stream_bytes(reinterpret_cast<char *>(to), reinterpret_cast<const char *>(next), n * sizeof next[0]);
 }
 
 void write_next_of(const Part &part, int64_t offset, int64_t n) {
@@ -92,6 +107,8 @@ struct Piece {
 // Walks over a range of blocks tile by tile, and knows which part lies where.
 class Tiles {
   public:
+    ~Tiles() { end_stream(); }
+
     Tiles(const Update &update, int64_t first_block, int64_t last_block)
         : update_(update), next_(first_block * BLOCK), end_(last_block * BLOCK) {
         auto after = std::upper_bound(update.parts.begin(), update.parts.end(), next_,

@@ -321,3 +321,23 @@ def test_payloads_at_odd_addresses() -> None:
     aligned = native.majority(payloads.clone(), ballot, Vote().tally)
     assert torch.equal(native.majority(payloads, ballot, Vote().tally), aligned)
     assert torch.equal(torch_ops.majority(payloads, ballot, Vote().tally), aligned)
+
+
+@many
+@given(u=cases.updates(), codec=st.sampled_from([None, *LEVELS[:3]]))
+def test_the_next_momentum_is_written_beside_the_payload(u: UpdateVector, codec: Levels | None) -> None:
+    written = []
+    for body in (native, torch_ops):
+        room = [None if part.m is None else torch.zeros(part.m.shape, dtype=part.m.dtype) for part in u.parts]
+        parts = [
+            part._replace(next_m=next_m, next_beta=0.99, next_gain=1 - 0.99)
+            for part, next_m in zip(u.parts, room, strict=True)
+        ]
+        asked = UpdateVector(parts, u.layout, u.dtype, u.device)
+        encoded = body.encode_levels(asked, 1, codec.quantiser) if codec else body.encode_signs(asked, 1, abstain=False)
+        written.append((encoded.payload, room))
+    assert torch.equal(written[0][0], written[1][0])
+    for part, mine, theirs in zip(u.parts, written[0][1], written[1][1], strict=True):
+        if mine is not None and theirs is not None:
+            assert same_bits(mine, theirs)
+            assert part.g is None or mine.numel() < 300 or bool(mine.any())
