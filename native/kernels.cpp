@@ -387,12 +387,11 @@ struct Random {
 };
 
 template <class X> void move_only(const Move &move, int64_t offset, int64_t n, const float *__restrict toward) {
-    auto x = static_cast<typename X::Raw *>(move.x) + offset;
+    auto *__restrict x = static_cast<typename X::Raw *>(move.x) + offset;
     const Random random(move.noise, offset);
     const float decay = move.decay;
-    for (int64_t j = 0; j < n; ++j) {
-        x[j] = X::put(X::get(x[j]) * decay - toward[j], X::noisy ? random.at(j) : 0);
-    }
+    auto one = [=](int64_t j) { x[j] = X::put(X::get(x[j]) * decay - toward[j], X::noisy ? random.at(j) : 0); };
+    blockwise(n, one, x);
 }
 
 template <class X, class M, class G>
