@@ -230,6 +230,7 @@ def made_up(body: str = "native") -> list[Record]:
             record(LION_PYTORCH[1], 5.0, model=model),
             record(LION, 1.0, body, model=model),
             record(TWO_PHASE, 1.3, body, model=model),
+            record(f"{TWO_PHASE}, {SPARE}", 1.3, body, model=model),
         ]
     return made
 
@@ -240,7 +241,7 @@ def changed(records: Sequence[Record], which: str, **given: Any) -> list[Record]
 
 def test_all_that_was_asked_for_can_be_met() -> None:
     found = verdicts(made_up())
-    assert len(found) == 15
+    assert len(found) == 17
     assert [verdict.what for verdict in found if not verdict.met] == []
 
 

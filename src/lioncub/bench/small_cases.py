@@ -41,5 +41,6 @@ def _case(num_tensors: int, name: str, call: Callable[[], object], read: float, 
         limit="axpy",
         num_tensors=num_tensors,
         numel=numel,
+        calls=10,
         warm=True,
     )
