@@ -1,0 +1,125 @@
+"""What one cell of a comparison leaves behind: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+COMPUTE_ALONE = "compute"
+"""The method that communicates nothing: the ideal."""
+
+KIND = "cell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The training after some step. Step 0 is the untrained model. The clock stands still in validation."""
+
+    step: int
+    seconds: float  # of training since the start
+    bytes_sent: int  # by host 0 since the start, from the counter of its interface
+    train_loss: float | None = None  # host 0's batch
+    validation_loss: float | None = None  # all hosts' share of the same examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Split:
+    """The median step's seconds, shared out."""
+
+    compute: float  # forward and backward, as they take when nothing communicates
+    wait: float  # the rest: sending, waiting, encoding, being slowed down by others that do
+    update: float  # moving the parameters
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One method on one link with so many hosts, and all that its figures depend on."""
+
+    method: str  # "ddp-lion", "vote", "cub-4", "compute", …
+    label: str  # as people read it
+    job: str  # "gpt-10m", "vit-1m", "resnet-1m", …
+    unit: str  # of the losses: "nats per byte", "nats per image"
+    hosts: int
+    rates: tuple[str, ...]  # of each host's link, "100mbit"; empty where nothing was shaped
+    examples: int  # tokens or images per host and step
+    examples_unit: str  # "tokens", "images"
+    parameters: int
+    seed: int
+    lr: float
+    weight_decay: float
+
+    steps: int = 0  # that were timed
+    step_seconds: float = 0.0  # median
+    step_seconds_quartiles: tuple[float, float] = (0.0, 0.0)
+    split: Split | None = None
+    bytes_sent: float = 0.0  # per host and step: median over steps on each host's interface, the largest host
+    bytes_received: float = 0.0
+    bytes_planned: float = 0.0  # what the method says that it sends; 0 where it does not say
+    points: tuple[Point, ...] = ()
+    error: str = ""  # why there are no figures
+
+    settings: dict[str, Any] = field(default_factory=dict)  # of the whole comparison: the key of resuming
+    machine: dict[str, Any] = field(default_factory=dict)  # processor, cores, versions, commit, date
+    command: str = ""
+
+    @property
+    def link(self) -> str:
+        """``1gbit``, ``1gbit, host 2 100mbit`` or ``unshaped``."""
+        if not self.rates:
+            return "unshaped"
+        usual = max(set(self.rates), key=self.rates.count)
+        odd = [f"host {host} {rate}" for host, rate in enumerate(self.rates) if rate != usual]
+        return ", ".join([usual, *odd])
+
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """What the methods that are compared with one another have in common."""
+        return (self.job, self.link, self.hosts, self.examples)
+
+    @property
+    def final_loss(self) -> float | None:
+        """The last validation loss."""
+        return next((p.validation_loss for p in reversed(self.points) if p.validation_loss is not None), None)
+
+    def first_at(self, loss: float) -> Point | None:
+        """Where the validation loss first was ``loss`` or less."""
+        return next((p for p in self.points if p.validation_loss is not None and p.validation_loss <= loss), None)
+
+    def to_json(self) -> str:
+        return json.dumps({"kind": KIND} | asdict(self), allow_nan=False)
+
+
+def parse_cell(line: str) -> Cell:
+    """A cell from its line; ValueError if the line is something else."""
+    try:
+        values = json.loads(line)
+        if values.pop("kind") != KIND:
+            raise ValueError("not a cell")
+        known = {each.name for each in fields(Cell)}
+        values = {name: value for name, value in values.items() if name in known}
+        values["rates"] = tuple(values["rates"])
+        values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
+        values["split"] = Split(**values["split"]) if values["split"] else None
+        values["points"] = tuple(Point(**point) for point in values["points"])
+        return Cell(**values)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"not a record of a comparison: {line.strip()[:80]!r}") from error
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The cells of a records file, the last one where a cell was run again; a line cut short by a crash is left out."""
+    text = path.read_text(encoding="utf-8")
+    lines = text.split("\n")[:-1]  # what follows the last line break was never finished
+    cells = {(cell.method, *cell.place, cell.seed): cell for cell in map(parse_cell, filter(str.strip, lines))}
+    return list(cells.values())
+
+
+def places(cells: Iterable[Cell]) -> dict[tuple[str, str, int, int], dict[str, Cell]]:
+    """The cells by place, and there by method."""
+    found: dict[tuple[str, str, int, int], dict[str, Cell]] = {}
+    for cell in cells:
+        found.setdefault(cell.place, {})[cell.method] = cell
+    return found
