@@ -1,14 +1,23 @@
-"""Train neural networks over slow networks: one bit per parameter instead of 32."""
+"""Train neural networks over slow networks: one bit per parameter instead of 32.
+
+The names below are imported when they are first used, so that commands which need no torch start at once.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from lioncub._version import __version__
-from lioncub.agreement import broadcast_parameters
-from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
-from lioncub.collectives import Hierarchical, TwoPhase
-from lioncub.lion import Lion
-from lioncub.momentum import MomentumSync
-from lioncub.optimizer import DistributedLion
-from lioncub.recipes import LionCub
-from lioncub.stats import Stats
+
+if TYPE_CHECKING:
+    from lioncub import errors, kernels
+    from lioncub.agreement import broadcast_parameters
+    from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
+    from lioncub.collectives import Hierarchical, TwoPhase
+    from lioncub.lion import Lion
+    from lioncub.momentum import MomentumSync
+    from lioncub.optimizer import DistributedLion
+    from lioncub.recipes import LionCub
+    from lioncub.stats import Stats
 
 __all__ = [
     "Codec",
@@ -25,4 +34,30 @@ __all__ = [
     "Vote",
     "__version__",
     "broadcast_parameters",
+    "errors",
+    "kernels",
 ]
+
+_HOMES = {
+    "broadcast_parameters": "agreement",
+    **dict.fromkeys(("Codec", "Dense", "Levels", "Mean", "Vote"), "codecs"),
+    **dict.fromkeys(("Hierarchical", "TwoPhase"), "collectives"),
+    "Lion": "lion",
+    "MomentumSync": "momentum",
+    "DistributedLion": "optimizer",
+    "LionCub": "recipes",
+    "Stats": "stats",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("errors", "kernels"):
+        return import_module(f"lioncub.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'lioncub' has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(f"lioncub.{_HOMES[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

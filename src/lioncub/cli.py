@@ -15,8 +15,10 @@ except ModuleNotFoundError as missing:
 
 from lioncub._version import __version__
 from lioncub.bench.config import BenchConfig
+from lioncub.compare.config import CompareConfig
 from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
+from lioncub.lab.config import LabConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -56,6 +58,89 @@ def demo(
     from lioncub.demo.run import run_demo
 
     run_demo(DemoConfig(steps=steps, workers=workers, out=out, seed=seed, width=width, layers=layers))
+
+
+@app.command(context_settings={"allow_interspersed_args": False})
+def lab(
+    command: Annotated[
+        list[str],
+        typer.Argument(help="What every host runs, after --: a script (torchrun starts it) or any command; or: clean"),
+    ],
+    hosts: Annotated[int, typer.Option(help="Hosts, each in a network namespace of its own.")] = LabConfig.hosts,
+    rate: Annotated[str, typer.Option(help="Of every link, both ways: 100mbit, 1gbit, none.")] = LabConfig.rate,
+    host_rate: Annotated[
+        list[str], typer.Option(help="One host's own rate, as in 2=100mbit; give it several times.")
+    ] = [],  # noqa: B006
+    workers_per_host: Annotated[
+        int, typer.Option(help="Processes that torchrun starts on each host.")
+    ] = LabConfig.workers_per_host,
+    counters: Annotated[Path | None, typer.Option(help="A JSON file for the bytes of each host's link.")] = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the commands and do nothing.")] = False,
+) -> None:
+    """Run a command on every host of a network that is as slow as you say."""
+    from lioncub.lab.run import run_clean, run_lab
+
+    if command == ["clean"]:
+        run_clean()
+        return
+    config = LabConfig(
+        command=tuple(command),
+        hosts=hosts,
+        rate=rate,
+        host_rates=tuple(host_rate),
+        workers_per_host=workers_per_host,
+        counters=counters,
+        dry_run=dry_run,
+    )
+    raise typer.Exit(run_lab(config))
+
+
+@app.command()
+def compare(
+    job: Annotated[str, typer.Option(help="What is trained.")] = CompareConfig.job,
+    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(CompareConfig.methods),
+    rates: Annotated[str, typer.Option(help="Of the links, separated by commas.")] = ",".join(CompareConfig.rates),
+    hosts: Annotated[str, typer.Option(help="Numbers of hosts.")] = ",".join(map(str, CompareConfig.hosts)),
+    examples: Annotated[str, typer.Option(help="Tokens or images per host and step.")] = ",".join(
+        map(str, CompareConfig.examples)
+    ),
+    steps: Annotated[int, typer.Option(help="Timed steps of each cell.")] = CompareConfig.steps,
+    seconds: Annotated[float, typer.Option(help="The most a cell may train.")] = CompareConfig.seconds,
+    validations: Annotated[
+        int, typer.Option(help="How often the validation loss is taken; 0: never.")
+    ] = CompareConfig.validations,
+    lr: Annotated[float | None, typer.Option(help="Lion's learning rate.", show_default="the job's")] = None,
+    seed: Annotated[int, typer.Option(help="Of the weights and the batches.")] = CompareConfig.seed,
+    out: Annotated[Path, typer.Option(help="Where records.jsonl is kept.")] = CompareConfig.out,
+) -> None:
+    """Train one job with every method on slow networks: time, bytes, loss."""
+    from lioncub.compare.run import run_compare
+
+    config = CompareConfig(
+        job=job,
+        methods=words(methods),
+        rates=words(rates),
+        hosts=numbers("hosts", hosts),
+        examples=numbers("examples", examples),
+        steps=steps,
+        seconds=seconds,
+        validations=validations,
+        lr=lr,
+        seed=seed,
+        out=out,
+    )
+    run_compare(config)
+
+
+def words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def numbers(name: str, text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in words(text))
+    except ValueError:
+        raise ConfigError(f"{name}: whole numbers separated by commas, got {text!r}") from None
 
 
 @bench.command("kernels")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-COMPUTE_ALONE = "compute"
-"""The method that communicates nothing: the ideal."""
+from lioncub.compare.methods import COMPUTE_ALONE
 
 KIND = "cell"
 
@@ -114,7 +113,17 @@ def read_cells(path: Path) -> list[Cell]:
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")[:-1]  # what follows the last line break was never finished
     cells = {(cell.method, *cell.place, cell.seed): cell for cell in map(parse_cell, filter(str.strip, lines))}
-    return list(cells.values())
+    return [shared(cell, list(cells.values())) for cell in cells.values()]
+
+
+def shared(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """The cell with its step shared out, if computing alone was measured at the same place."""
+    ideal = places(cells)[cell.place].get(COMPUTE_ALONE)
+    if ideal is None or ideal.split is None or cell.split is None or cell.error:
+        return cell
+    compute = min(ideal.split.compute, cell.step_seconds - cell.split.update)
+    wait = cell.step_seconds - cell.split.update - compute
+    return replace(cell, split=Split(compute=compute, wait=wait, update=cell.split.update))
 
 
 def places(cells: Iterable[Cell]) -> dict[tuple[str, str, int, int], dict[str, Cell]]:

@@ -8,17 +8,18 @@ import subprocess
 from datetime import datetime, timezone
 from pathlib import Path
 
-import torch
-
 import lioncub
 from lioncub._version import __version__
-from lioncub.kernels import native
 
 L3 = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 UNKNOWN_L3_BYTES = 64 << 20
 
 
 def machine() -> dict[str, str | int]:
+    import torch  # here: sizes of caches are read by commands that need no torch
+
+    from lioncub.kernels import native
+
     return {
         "cpu": cpu_model(),
         "cores": os.cpu_count() or 1,

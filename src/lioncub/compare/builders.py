@@ -1,0 +1,99 @@
+"""How a method is built: what is wrapped around the model, and what moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import AdamW, Optimizer
+
+from lioncub import DistributedLion, Lion, LionCub, Mean, Vote
+from lioncub.codecs.levels import Grid
+from lioncub.compare.methods import BASELINE, COMPUTE_ALONE, POWERSGD_RANK
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters:
+    lr: float
+    adamw_lr: float
+    weight_decay: float
+
+
+Build = Callable[[nn.Module, Hyperparameters], tuple[nn.Module, Optimizer]]
+"""The module to call, and the optimizer."""
+
+
+ONE_BUCKET_MB = 1 << 20
+
+
+def ddp(model: nn.Module, bucket_cap_mb: int | None = None) -> DistributedDataParallel:
+    return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_cap_mb)
+
+
+def ddp_lion(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    return ddp(model), Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+
+
+def ddp_adamw(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    return ddp(model), AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=given.weight_decay, fused=True)
+
+
+def ddp_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    wrapped, optimizer = ddp(model), Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    wrapped.register_comm_hook(None, fp16_compress_hook)
+    return wrapped, optimizer
+
+
+def ddp_powersgd(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    # One bucket: the hook's exchanges of several would meet in another order on each host, which aborts inside gloo.
+    wrapped = ddp(model, ONE_BUCKET_MB)
+    optimizer = Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    state = PowerSGDState(process_group=None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=2)
+    wrapped.register_comm_hook(state, powerSGD_hook)
+    return wrapped, optimizer
+
+
+def alone(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    return model, Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+
+
+def distributed(codec: Vote | Mean, collective: str = "two-phase") -> Build:
+    def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+        return model, DistributedLion(
+            model.named_parameters(),
+            lr=given.lr,
+            weight_decay=given.weight_decay,
+            codec=codec,
+            collective=collective,
+        )
+
+    return build
+
+
+def cub(bits: int, grid: Grid = "midrise") -> Build:
+    def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+        return model, LionCub(
+            model.named_parameters(), lr=given.lr, weight_decay=given.weight_decay, bits=bits, grid=grid
+        )
+
+    return build
+
+
+BUILDERS: dict[str, Build] = {
+    COMPUTE_ALONE: alone,
+    BASELINE: ddp_lion,
+    "ddp-adamw": ddp_adamw,
+    "ddp-fp16": ddp_fp16,
+    "ddp-powersgd": ddp_powersgd,
+    "server": distributed(Vote(), "server"),
+    "vote": distributed(Vote()),
+    "mean": distributed(Mean()),
+    "cub-1": cub(1),
+    "cub-2": cub(2),
+    "cub-4": cub(4, "log"),
+    "cub-8": cub(8),
+}

@@ -1,0 +1,109 @@
+"""What is compared."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from lioncub.compare.methods import METHODS
+from lioncub.errors import ConfigError
+from lioncub.lab.config import MAX_HOSTS, parse_rate
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """Where methods are compared with one another: all but the method is the same."""
+
+    rate: str
+    hosts: int
+    examples: int
+
+    @property
+    def title(self) -> str:
+        return f"{self.rate}, {self.hosts} hosts, {self.examples}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareConfig:
+    """Methods x rates x hosts x examples on one job."""
+
+    job: str = "gpt-10m"
+    methods: tuple[str, ...] = tuple(METHODS)
+    rates: tuple[str, ...] = ("100mbit", "1gbit")
+    hosts: tuple[int, ...] = (4,)
+    examples: tuple[int, ...] = (128,)
+    """Tokens or images per host and step."""
+    steps: int = 20
+    """Timed, after the warm-up."""
+    warmup: int = 3
+    seconds: float = 60.0
+    """No cell trains longer, but takes ``least_steps``."""
+    least_steps: int = 5
+    validations: int = 0
+    """How often the validation loss is taken, besides the start and the end; 0: never."""
+    validation_examples: int = 8192
+    lr: float | None = None
+    """Of Lion; the job's own by default."""
+    seed: int = 0
+    out: Path = Path("compare-out")
+
+    def __post_init__(self) -> None:
+        for method in self.methods:
+            if method not in METHODS:
+                raise ConfigError(f"there is no method {method!r}: choose from {', '.join(METHODS)}")
+        for name in ("methods", "rates", "hosts", "examples"):
+            values = getattr(self, name)
+            if not values or len(set(values)) < len(values):
+                raise ConfigError(f"{name} must be one or more different values, got {list(values)}")
+        for rate in self.rates:
+            parse_rate(rate)
+        for hosts in self.hosts:
+            if not 2 <= hosts <= MAX_HOSTS:
+                raise ConfigError(f"hosts must be 2 to {MAX_HOSTS}, got {hosts}")
+        for name, least in (("steps", 1), ("warmup", 1), ("least_steps", 1), ("validations", 0), ("seed", 0)):
+            if (value := getattr(self, name)) < least:
+                raise ConfigError(f"{name} must be at least {least}, got {value}")
+        if not self.seconds > 0:
+            raise ConfigError(f"seconds must be positive, got {self.seconds}")
+        if self.lr is not None and not self.lr > 0:
+            raise ConfigError(f"lr must be positive, got {self.lr}")
+        if self.out.exists() and not self.out.is_dir():
+            raise ConfigError(f"out must be a folder, but {self.out} is a file")
+
+    @property
+    def records(self) -> Path:
+        return self.out / "records.jsonl"
+
+    def places(self) -> list[Place]:
+        return [
+            Place(rate=rate, hosts=hosts, examples=examples)
+            for hosts, rate, examples in product(self.hosts, self.rates, self.examples)
+        ]
+
+    def settings(self) -> dict[str, Any]:
+        """All that a cell's figures depend on, besides its method and its place."""
+        left_out = {"methods", "rates", "hosts", "examples", "out"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerConfig:
+    """What one host's process is told: the methods it trains one after another, at one place."""
+
+    settings: dict[str, Any]
+    methods: tuple[str, ...]
+    examples: int
+    interface: str
+    """Whose bytes are counted; empty where the network is not ours."""
+    journal: str
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> WorkerConfig:
+        values = json.loads(text)
+        return cls(**(values | {"methods": tuple(values["methods"])}))

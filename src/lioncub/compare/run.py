@@ -1,0 +1,161 @@
+"""``lioncub compare``: every cell that is not there yet, place by place."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TextIO
+
+from rich.console import Console
+
+from lioncub.compare.config import CompareConfig, Place, WorkerConfig
+from lioncub.compare.methods import METHODS
+from lioncub.compare.progress import MatrixProgress
+from lioncub.compare.records import Cell, Point, Split, read_cells
+from lioncub.jobs import load_job
+from lioncub.lab.config import LabConfig
+from lioncub.lab.footing import Footing, find_footing
+from lioncub.lab.plan import INTERFACE, plan_of
+from lioncub.lab.session import free_port, running
+from lioncub.report.machine import machine
+
+POLL_SECONDS = 0.2
+
+
+def run_compare(config: CompareConfig, console: Console | None = None) -> list[Cell]:
+    """Train what is missing in ``config.records``; all cells of the comparison, old and new."""
+    console = Console() if console is None else console
+    footing = find_footing()
+    if not footing.networked:
+        console.print(f"UNSHAPED: all hosts share loopback, so rates mean nothing here. {footing.reason}")
+    job = load_job(config.job)
+    for examples in config.examples:
+        job.check(examples)
+    config.out.mkdir(parents=True, exist_ok=True)
+    compared = Comparison(config, footing)
+    todo = {place: compared.missing(place) for place in config.places()}
+    total = len(config.places()) * len(config.methods)
+    with MatrixProgress(console, total, total - sum(map(len, todo.values()))) as progress:
+        for place, methods in todo.items():
+            compared.train(place, methods, progress)
+    return compared.cells()
+
+
+class Comparison:
+    """The cells of one comparison, in the file that they live in."""
+
+    def __init__(self, config: CompareConfig, footing: Footing) -> None:
+        self.config, self.footing = config, footing
+        self.machine = machine()
+        self.command = shlex.join(["lioncub", *sys.argv[1:]])
+
+    def cells(self) -> list[Cell]:
+        """Those of this comparison's settings; the file may hold others."""
+        if not self.config.records.exists():
+            return []
+        settings = json.loads(json.dumps(self.config.settings()))
+        return [cell for cell in read_cells(self.config.records) if cell.settings == settings]
+
+    def missing(self, place: Place) -> list[str]:
+        there = {cell.method for cell in self.cells() if cell.place == self.blank("", place).place and not cell.error}
+        return [method for method in METHODS if method in self.config.methods and method not in there]
+
+    def blank(self, method: str, place: Place) -> Cell:
+        """A cell without figures."""
+        rates = (place.rate,) * place.hosts if self.footing.networked and place.rate != "none" else ()
+        return Cell(
+            method=method,
+            label=METHODS[method] if method else "",
+            job=self.config.job,
+            unit="",
+            hosts=place.hosts,
+            rates=rates,
+            examples=place.examples,
+            examples_unit="",
+            parameters=0,
+            seed=self.config.seed,
+            lr=0.0,
+            weight_decay=0.0,
+            settings=self.config.settings(),
+            machine=self.machine,
+            command=self.command,
+        )
+
+    def train(self, place: Place, methods: Sequence[str], progress: MatrixProgress) -> None:
+        """All methods in the same processes; what follows a method that failed in new ones."""
+        while methods:
+            done = list(self.session(place, methods, progress))
+            methods = methods[len(done) :]
+
+    def session(self, place: Place, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
+        """Run one lab until its methods are trained or one has failed; the cells that came of it."""
+        with tempfile.TemporaryDirectory(prefix="lioncub-compare-") as scratch:
+            journal, log = Path(scratch) / "journal.jsonl", Path(scratch) / "lab.log"
+            journal.touch()
+            told = WorkerConfig(
+                settings=self.config.settings(),
+                methods=tuple(methods),
+                examples=place.examples,
+                interface=INTERFACE if self.footing.networked else "",
+                journal=str(journal),
+            )
+            (Path(scratch) / "config.json").write_text(told.to_json(), encoding="utf-8")
+            command = (sys.executable, "-m", "lioncub.compare.worker", str(Path(scratch) / "config.json"))
+            lab = LabConfig(command=command, hosts=place.hosts, rate=place.rate)
+            plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing))
+            current = methods[0]
+            with log.open("wb") as output, running(plan, self.footing, output) as process, journal.open() as lines:
+                for event in events(lines, lambda: process.poll() is None):
+                    if event["kind"] == "begin":
+                        current = event["method"]
+                        progress.begin(f"{METHODS[current]}, {place.title}")
+                    elif event["kind"] == "step":
+                        progress.within(event["step"] / event["total"] if event["total"] else 0.0)
+                    else:
+                        yield self.keep(self.filled(event, place), progress)
+                        current = ""
+            if process.returncode and current:
+                yield self.keep(replace(self.blank(current, place), error=failure(log, process.returncode)), progress)
+
+    def filled(self, event: dict[str, Any], place: Place) -> Cell:
+        given = {name: event[name] for name in ("unit", "examples_unit", "parameters", "lr", "weight_decay", "steps")}
+        given |= {name: event[name] for name in ("step_seconds", "bytes_sent", "bytes_received", "bytes_planned")}
+        update = event["update_seconds"]
+        return replace(
+            self.blank(event["method"], place),
+            step_seconds_quartiles=(event["lower"], event["upper"]),
+            split=Split(compute=event["step_seconds"] - update, wait=0.0, update=update),
+            points=tuple(Point(**point) for point in event["points"]),
+            **given,
+        )
+
+    def keep(self, cell: Cell, progress: MatrixProgress) -> Cell:
+        """On disk before anything else happens."""
+        with self.config.records.open("a", encoding="utf-8") as file:
+            file.write(cell.to_json() + "\n")
+        progress.end(cell)
+        return cell
+
+
+def events(lines: TextIO, alive: Callable[[], bool]) -> Iterator[dict[str, Any]]:
+    """The journal's lines as they come, until the lab has ended."""
+    unfinished = ""
+    while True:
+        running_still = alive()
+        *complete, unfinished = (unfinished + lines.read()).split("\n")
+        yield from map(json.loads, complete)
+        if not running_still:
+            return
+        time.sleep(POLL_SECONDS)
+
+
+def failure(log: Path, code: int) -> str:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    telling = [line for line in lines if "rror" in line] or lines or ["it said nothing"]
+    return f"exit code {code}: " + " | ".join(telling[-3:])[:1000]

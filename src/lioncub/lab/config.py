@@ -1,0 +1,58 @@
+"""What a lab is asked to be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from lioncub.errors import ConfigError
+from lioncub.lab.rates import Rate
+
+MAX_HOSTS = 250
+UNSHAPED = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabConfig:
+    """Hosts, their links, and the command that each of them runs."""
+
+    command: tuple[str, ...]
+    """A script (``train.py …``) or module (``-m package …``) runs under torchrun; anything else as it stands."""
+    hosts: int = 4
+    rate: str = "1gbit"
+    """Of every link, both ways; ``none`` leaves them as fast as they are."""
+    host_rates: tuple[str, ...] = ()
+    """``2=100mbit``: the link of host 2 has a rate of its own."""
+    workers_per_host: int = 1
+    counters: Path | None = None
+    """Where the bytes that crossed each host's link are written, as JSON."""
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.hosts <= MAX_HOSTS:
+            raise ConfigError(f"hosts must be 1 to {MAX_HOSTS}, got {self.hosts}")
+        if self.workers_per_host < 1:
+            raise ConfigError(f"workers_per_host must be at least 1, got {self.workers_per_host}")
+        if not self.command:
+            raise ConfigError(
+                "no command: say what the hosts run after --, as in `lioncub lab -- train.py --steps 100`"
+            )
+        if self.counters is not None and not self.counters.absolute().parent.is_dir():
+            raise ConfigError(f"counters: there is no folder {self.counters.parent}")
+        self.rates()
+
+    def rates(self) -> list[Rate | None]:
+        """The rate of each host's link; None where it is not shaped."""
+        rates = [parse_rate(self.rate)] * self.hosts
+        for text in self.host_rates:
+            host, equals, rate = text.partition("=")
+            if not equals or not host.isdecimal():
+                raise ConfigError(f"host rate {text!r}: write it like 2=100mbit, host 2 of 0..{self.hosts - 1}")
+            if int(host) >= self.hosts:
+                raise ConfigError(f"host rate {text!r}: there is no host {host}, they are 0..{self.hosts - 1}")
+            rates[int(host)] = parse_rate(rate)
+        return rates
+
+
+def parse_rate(text: str) -> Rate | None:
+    return None if text == UNSHAPED else Rate.parse(text)

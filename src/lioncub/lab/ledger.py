@@ -1,0 +1,77 @@
+"""Which labs were started here: so that ``lioncub lab clean`` finds what a lab left, and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lioncub.lab.processes import descendants, start_time
+
+
+def folder() -> Path:
+    """One per user, which nobody else can write to."""
+    path = Path(tempfile.gettempdir()) / f"lioncub-lab-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise PermissionError(f"{path} belongs to someone else")
+    return path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A lab: the command that was typed, and the process that holds its namespaces."""
+
+    owner: int
+    owner_started: int | None
+    holder: int
+    holder_started: int | None
+
+    @property
+    def abandoned(self) -> bool:
+        return start_time(self.owner) != self.owner_started
+
+    @property
+    def alive(self) -> bool:
+        return self.holder_started is not None and start_time(self.holder) == self.holder_started
+
+
+@contextmanager
+def entered(holder: int) -> Iterator[None]:
+    """Noted while the block runs."""
+    entry = Entry(os.getpid(), start_time(os.getpid()), holder, start_time(holder))
+    path = folder() / f"{holder}.json"
+    path.write_text(json.dumps(asdict(entry)))
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def clean() -> list[str]:
+    """End the labs whose owner is gone, and forget them. What was done, a line each."""
+    lines = []
+    for path in sorted(folder().glob("*.json")):
+        try:
+            entry = Entry(**json.loads(path.read_text()))
+        except (ValueError, TypeError):
+            path.unlink(missing_ok=True)
+            lines.append(f"removed {path.name}, which could not be read")
+            continue
+        if not entry.abandoned:
+            lines.append(f"left the lab of process {entry.owner} alone: it is running")
+            continue
+        if entry.alive:
+            for pid in [*descendants(entry.holder), entry.holder]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            lines.append(f"ended the lab that process {entry.owner} left behind")
+        path.unlink(missing_ok=True)
+    return lines

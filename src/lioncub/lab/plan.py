@@ -1,0 +1,100 @@
+"""All that the process inside the lab has to know, as plain data that passes through a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from lioncub.lab.config import LabConfig
+
+INTERFACE = "eth0"
+PORT = 29400
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPlan:
+    """One host: its link and what it runs."""
+
+    name: str
+    address: str
+    shaping: tuple[str, ...]
+    """What ``tc`` is told; empty for a link that is not shaped."""
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """What the command sees beside the environment of the lab."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The whole lab. Without ``networked`` all hosts are this one, on loopback."""
+
+    hosts: tuple[HostPlan, ...]
+    networked: bool
+    counters: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        values = json.loads(text)
+        hosts = [
+            HostPlan(**(host | {name: tuple(host[name]) for name in ("shaping", "command")}))
+            for host in values.pop("hosts")
+        ]
+        return cls(hosts=tuple(hosts), **values)
+
+
+def plan_of(config: LabConfig, *, networked: bool, port: int = PORT) -> Plan:
+    addresses = [f"10.77.0.{host + 1}" if networked else LOOPBACK for host in range(config.hosts)]
+    hosts = [
+        HostPlan(
+            name=f"host{index}",
+            address=address,
+            shaping=tuple(rate.shaping()) if rate and networked else (),
+            command=tuple(host_command(config, index, addresses[0], port)),
+            environment=host_environment(config, index, addresses[0], port, networked=networked),
+        )
+        for index, (address, rate) in enumerate(zip(addresses, config.rates(), strict=True))
+    ]
+    counters = str(config.counters.absolute()) if config.counters else ""
+    return Plan(hosts=tuple(hosts), networked=networked, counters=counters)
+
+
+def is_script(command: Sequence[str]) -> bool:
+    """Whether torchrun starts it: a Python file, or ``-m module``."""
+    return command[0].endswith(".py") or command[0] == "-m"
+
+
+def host_command(config: LabConfig, index: int, master: str, port: int) -> list[str]:
+    if not is_script(config.command):
+        return list(config.command)
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(config.hosts), "--node-rank", str(index)),
+        *("--nproc-per-node", str(config.workers_per_host)),
+        *("--master-addr", master, "--master-port", str(port)),
+        *config.command,
+    ]
+
+
+def host_environment(config: LabConfig, index: int, master: str, port: int, *, networked: bool) -> dict[str, str]:
+    """What torchrun would set for one process per host, so that other commands can meet as well."""
+    cores_each = max(1, (os.cpu_count() or 1) // (config.hosts * config.workers_per_host))
+    rate = config.rates()[index] if networked else None
+    return {
+        "GLOO_SOCKET_IFNAME": INTERFACE if networked else "lo",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores_each)),
+        "PYTHONUNBUFFERED": "1",
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # hosts without DNS: a warning each
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(port),
+        "RANK": str(index),
+        "WORLD_SIZE": str(config.hosts),
+        "LOCAL_RANK": "0",
+        "LIONCUB_LAB_RATE": str(rate) if rate else "unshaped",
+    }

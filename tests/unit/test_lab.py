@@ -1,0 +1,123 @@
+"""What a lab is asked for, and the commands that come of it. Nothing is run."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from lioncub.cli import app
+from lioncub.errors import ConfigError
+from lioncub.lab import footing, processes
+from lioncub.lab.config import LabConfig
+from lioncub.lab.footing import Footing
+from lioncub.lab.plan import Plan, plan_of
+from lioncub.lab.rates import Rate
+from lioncub.lab.run import describe, dry_run
+
+
+@pytest.mark.parametrize(
+    ("text", "bits"),
+    [("100mbit", 10**8), ("1gbit", 10**9), ("2.5Gbit", 25 * 10**8), ("512kbit", 512_000), (" 10mbit ", 10**7)],
+)
+def test_rates(text: str, bits: int) -> None:
+    assert Rate.parse(text).bits_per_second == bits
+    assert Rate.parse(str(Rate.parse(text))) == Rate.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "fast", "1", "1 gbit", "-1gbit", "1gbps", "1gbit; reboot", "99kbit", "101gbit", "0mbit"]
+)
+def test_what_is_no_rate(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"100mbit|100kbit"):
+        Rate.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hosts": 0}, "1 to 250"),
+        ({"hosts": 251}, "1 to 250"),
+        ({"command": ()}, "after --"),
+        ({"workers_per_host": 0}, "at least 1"),
+        ({"rate": "quick"}, "no rate"),
+        ({"host_rates": ("4=1gbit",)}, "no host 4"),
+        ({"host_rates": ("1gbit",)}, "2=100mbit"),
+        ({"host_rates": ("-1=1gbit",)}, "2=100mbit"),
+    ],
+)
+def test_bad_settings(given: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LabConfig(**({"command": ("true",)} | given))  # type: ignore[arg-type]
+
+
+def test_one_slow_link() -> None:
+    config = LabConfig(command=("true",), hosts=3, rate="1gbit", host_rates=("1=100mbit", "2=none"))
+    assert [str(rate) for rate in config.rates()] == ["1gbit", "100mbit", "None"]
+    assert (
+        describe(config, Footing("root"))
+        == "3 hosts on a bridge (root), links: host0 1gbit, host1 100mbit, host2 unshaped"
+    )
+
+
+def test_scripts_run_under_torchrun_and_other_commands_as_they_are() -> None:
+    script = plan_of(LabConfig(command=("train.py", "--steps", "3"), hosts=2), networked=True).hosts[1]
+    assert script.command[:3] == (sys.executable, "-m", "torch.distributed.run")
+    assert script.command[-3:] == ("train.py", "--steps", "3")
+    assert script.command[5:7] == ("--node-rank", "1")
+    module = plan_of(LabConfig(command=("-m", "train"), hosts=2), networked=True).hosts[0]
+    assert module.command[-2:] == ("-m", "train")
+    other = plan_of(LabConfig(command=("iperf3", "-s"), hosts=2), networked=True).hosts[0]
+    assert other.command == ("iperf3", "-s")
+
+
+def test_a_plan_survives_the_pipe() -> None:
+    plan = plan_of(LabConfig(command=("echo", "line\nbreak", '"'), hosts=2), networked=True)
+    assert "\n" not in plan.to_json()
+    assert Plan.from_json(plan.to_json()) == plan
+
+
+def test_dry_run_prints_every_command() -> None:
+    config = LabConfig(command=("train.py",), hosts=2, rate="100mbit")
+    lines = dry_run(plan_of(config, networked=True), Footing("user namespaces", ("--user", "--map-root-user")))
+    text = "\n".join(lines)
+    assert lines[0].startswith("unshare --user --map-root-user --net")
+    for wanted in (
+        "ip link add br0 type bridge",
+        "ip link add port1 type veth peer name eth0 netns HOST1",
+        "nsenter --net=/proc/HOST1/ns/net ip address add 10.77.0.2/24 dev eth0",
+        "tc qdisc add dev port0 root tbf rate 100000000bit burst 131072 latency 200ms",
+        "nsenter --net=/proc/HOST0/ns/net tc qdisc add dev eth0 root tbf rate 100000000bit burst 131072 latency 200ms",
+    ):
+        assert wanted in lines
+    assert text.count("torch.distributed.run") == 2
+
+
+def test_dry_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lioncub.lab.run.running", lambda *_: pytest.fail("started"))
+    done = CliRunner().invoke(app, ["lab", "--dry-run", "--hosts", "3", "--", "train.py"])
+    assert done.exit_code == 0
+    assert done.stdout.count("torch.distributed.run") == 3
+
+
+def test_without_a_network_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(footing, "probe", lambda options: "Operation not permitted")
+    found = footing.find_footing()
+    assert not found.networked
+    assert "user namespaces: Operation not permitted" in found.reason
+    assert describe(LabConfig(command=("true",)), found).startswith("UNSHAPED: 4 hosts on loopback")
+
+
+def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda tool: None if tool in ("ip", "tc") else "/bin/true")
+    assert footing.find_footing().reason == "install iproute2"
+
+
+def test_a_process_is_known_by_its_start() -> None:
+    import os
+
+    started = processes.start_time(os.getpid())
+    assert started is not None
+    assert processes.start_time(os.getpid()) == started
+    assert processes.start_time(2**22 + 1) is None
