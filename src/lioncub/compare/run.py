@@ -15,6 +15,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from lioncub.compare.config import CompareConfig, Place, WorkerConfig
+from lioncub.compare.errors import CompareError
 from lioncub.compare.methods import METHODS
 from lioncub.compare.progress import MatrixProgress
 from lioncub.compare.records import Cell, Point, Split, read_cells
@@ -26,6 +27,7 @@ from lioncub.lab.session import free_port, running
 from lioncub.report.machine import machine
 
 POLL_SECONDS = 0.2
+WORKER = ("-m", "lioncub.compare.worker")
 
 
 def run_compare(config: CompareConfig, console: Console | None = None) -> list[Cell]:
@@ -91,6 +93,8 @@ class Comparison:
         """All methods in the same processes; what follows a method that failed in new ones."""
         while methods:
             done = list(self.session(place, methods, progress))
+            if not done:
+                raise CompareError(f"the hosts ended without a word about {METHODS[methods[0]]}")
             methods = methods[len(done) :]
 
     def session(self, place: Place, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
@@ -106,7 +110,7 @@ class Comparison:
                 journal=str(journal),
             )
             (Path(scratch) / "config.json").write_text(told.to_json(), encoding="utf-8")
-            command = (sys.executable, "-m", "lioncub.compare.worker", str(Path(scratch) / "config.json"))
+            command = (sys.executable, *WORKER, str(Path(scratch) / "config.json"))
             lab = LabConfig(command=command, hosts=place.hosts, rate=place.rate)
             plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing))
             current = methods[0]
