@@ -16,6 +16,7 @@ except ModuleNotFoundError as missing:
 from lioncub._version import __version__
 from lioncub.bench.config import BenchConfig
 from lioncub.compare.config import CompareConfig
+from lioncub.data.config import DataConfig
 from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.lab.config import LabConfig
@@ -160,6 +161,20 @@ def bench_kernels(
     from lioncub.bench.run import run_bench
 
     run_bench(BenchConfig.of(quick=quick, numel=numel, repeats=repeats, threads=tuple(threads), out=out, docs=docs))
+
+
+@app.command()
+def data(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets to get: enwik8, cifar10. None: a list.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where to look before downloading.")] = DataConfig.folder,
+    cache: Annotated[
+        Path | None, typer.Option(help="Where they are kept.", show_default="the user's cache folder")
+    ] = DataConfig.cache,
+) -> None:
+    """List the data sets that jobs train on, or get some of them."""
+    from lioncub.data.run import run_data
+
+    run_data(DataConfig(names=tuple(names or ()), folder=folder, cache=cache))
 
 
 @app.command()

@@ -75,9 +75,7 @@ def test_a_record_survives_its_file(tmp_path: Path) -> None:
     assert read_cells(tmp_path / "r.jsonl") == [made]
 
 
-@pytest.mark.parametrize(
-    "line", ["", "[]", '{"kind": "step"}', '{"kind": "cell"}', '{"kind": "cell", "rates": 3}']
-)
+@pytest.mark.parametrize("line", ["", "[]", '{"kind": "step"}', '{"kind": "cell"}', '{"kind": "cell", "rates": 3}'])
 def test_other_lines_are_no_records(line: str) -> None:
     with pytest.raises(ValueError, match="not a record of a comparison"):
         parse_cell(line)

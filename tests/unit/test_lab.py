@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 
 import pytest
@@ -114,9 +116,12 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert footing.find_footing().reason == "install iproute2"
 
 
-def test_a_process_is_known_by_its_start() -> None:
-    import os
+def test_the_command_line_starts_without_torch() -> None:
+    program = "import sys, lioncub.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
+
+def test_a_process_is_known_by_its_start() -> None:
     started = processes.start_time(os.getpid())
     assert started is not None
     assert processes.start_time(os.getpid()) == started

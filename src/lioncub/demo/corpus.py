@@ -7,14 +7,10 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lioncub.data.stdlib import CHUNK_BYTES, MAX_BYTES, MIN_BYTES, read_sources
 from lioncub.demo.errors import CorpusError
 
-MIN_BYTES = 1_000_000
-MAX_BYTES = 16_000_000
-CHUNK_BYTES = 16_384
-"""One chunk of twenty goes to validation: spread over the library, not a tail with subjects of its own."""
-
-_NOT_LIBRARY = {"test", "tests", "idle_test", "site-packages", "dist-packages", "__pycache__"}
+__all__ = ["CHUNK_BYTES", "Corpus", "load_corpus", "read_sources", "split"]
 
 
 @dataclass(frozen=True)
@@ -45,17 +41,6 @@ def load_corpus(root: Path | None = None, *, min_bytes: int = MIN_BYTES, max_byt
             "run the demo with a Python that ships its standard library as .py files"
         )
     return split(torch.frombuffer(text, dtype=torch.uint8))
-
-
-def read_sources(root: Path, max_bytes: int) -> bytearray:
-    """The `.py` files below `root` in sorted order, without tests and installed packages, cut at `max_bytes`."""
-    text = bytearray()
-    for path in sorted(root.rglob("*.py")):
-        if _NOT_LIBRARY.isdisjoint(path.relative_to(root).parts) and path.is_file():
-            text += path.read_bytes()
-            if len(text) >= max_bytes:
-                break
-    return text[:max_bytes]
 
 
 def split(text: Tensor) -> Corpus:

@@ -1,0 +1,79 @@
+"""Files of a data set: read, recognised by size and SHA-256, written whole or not at all."""
+
+from __future__ import annotations
+
+import hashlib
+import lzma
+import os
+import pickle
+import secrets
+import struct
+import tarfile
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lioncub.data.errors import DataDamagedError
+
+Bytes = NDArray[np.uint8]
+Files = Mapping[str, Bytes]
+"""The contents of files by their names in the data set."""
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """What is published about a file."""
+
+    name: str  # with "/", below the folder that holds the data set
+    size: int
+    sha256: str
+
+    def damage(self, contents: Bytes) -> str:
+        """How ``contents`` differ from the published ones; "" where they are the same."""
+        if contents.size != self.size:
+            return f"{contents.size:,} bytes instead of {self.size:,}"
+        sha256 = hashlib.sha256(contents.data).hexdigest()
+        return "" if sha256 == self.sha256 else f"SHA-256 {sha256[:12]}… instead of {self.sha256[:12]}…"
+
+
+def as_bytes(data: bytes) -> Bytes:
+    return np.frombuffer(bytearray(data), dtype=np.uint8)
+
+
+def map_file(path: Path) -> Bytes:
+    """A file's contents without reading it: processes share the pages, and what they write stays their own."""
+    if not path.stat().st_size:
+        return np.empty(0, dtype=np.uint8)
+    return np.memmap(path, dtype=np.uint8, mode="c")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """What a damaged archive raises inside becomes an error that names ``path``."""
+    try:
+        yield
+    except (
+        OSError, EOFError, ValueError, KeyError, TypeError, StopIteration,
+        struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
+    ) as error:  # fmt: skip
+        raise DataDamagedError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
+
+
+def write_whole(path: Path, contents: Bytes) -> None:
+    """Write beside ``path`` and rename: others see the old file or all of the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    try:
+        with open(unfinished, "xb") as file:
+            file.write(contents.data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)

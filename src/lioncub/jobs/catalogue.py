@@ -1,0 +1,70 @@
+"""The jobs by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+
+from lioncub.data.load import load_images, load_text
+from lioncub.errors import ConfigError
+from lioncub.jobs.gpt import ByteGPT
+from lioncub.jobs.images import ImageJob
+from lioncub.jobs.job import Job
+from lioncub.jobs.resnet import ResNet
+from lioncub.jobs.text import CONTEXT, TextJob
+from lioncub.jobs.vit import ViT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A job without its data."""
+
+    kind: Literal["text", "images"]
+    build: Callable[[], nn.Module]
+    lr: float
+    adamw_lr: float
+    weight_decay: float = 0.1
+
+
+def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(ByteGPT, width=width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr)
+
+
+def _vit(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    return Recipe(kind="images", build=partial(ViT, width=width, layers=layers, heads=heads), lr=lr, adamw_lr=adamw_lr)
+
+
+def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(ResNet, width=width, blocks=blocks, stride=stride)
+    return Recipe(kind="images", build=build, lr=lr, adamw_lr=adamw_lr)
+
+
+JOBS = {
+    "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-10m": _gpt(width=320, layers=8, heads=5, lr=3e-4, adamw_lr=1e-3),
+    "gpt-50m": _gpt(width=768, layers=7, heads=12, lr=1e-4, adamw_lr=5e-4),
+    "vit-1m": _vit(width=128, layers=5, heads=4, lr=3e-4, adamw_lr=1e-3),
+    "vit-10m": _vit(width=320, layers=8, heads=5, lr=1e-4, adamw_lr=5e-4),
+    "resnet-1m": _resnet(width=28, blocks=1, stride=1, lr=3e-4, adamw_lr=3e-3),
+    "resnet-10m": _resnet(width=60, blocks=2, stride=2, lr=1e-4, adamw_lr=1e-3),
+}
+"""Sizes in parameters, within a tenth."""
+
+
+def load_job(name: str, *, text: str = "auto", folder: Path | None = None, cache: Path | None = None) -> Job:
+    """The job and its data, from ``folder`` or the cache; ``text`` chooses what the GPTs learn (`load_text`)."""
+    if name not in JOBS:
+        raise ConfigError(f"there is no job {name!r}: choose from {', '.join(JOBS)}")
+    recipe = JOBS[name]
+    settings = {"lr": recipe.lr, "adamw_lr": recipe.adamw_lr, "weight_decay": recipe.weight_decay}
+    if recipe.kind == "text":
+        words = load_text(text, folder=folder, cache=cache)
+        return TextJob(name=name, data=words.name, build=recipe.build, text=words, **settings)
+    images = load_images(folder=folder, cache=cache)
+    return ImageJob(name=name, data=images.name, build=recipe.build, images=images, **settings)
