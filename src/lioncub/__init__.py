@@ -1,5 +1,6 @@
 """Train neural networks over slow networks: one bit per parameter instead of 32."""
 
+from lioncub import live
 from lioncub._version import __version__
 from lioncub.agreement import broadcast_parameters
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
@@ -25,4 +26,5 @@ __all__ = [
     "Vote",
     "__version__",
     "broadcast_parameters",
+    "live",
 ]
