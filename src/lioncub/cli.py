@@ -187,6 +187,16 @@ def doctor(
     run_doctor(as_json=as_json)
 
 
+@app.command()
+def live(
+    records: Annotated[Path, typer.Argument(help="The file that lioncub.live.Monitor(records=…) writes.")],
+) -> None:
+    """Show a running job: time, bytes, votes, loss, and what looks wrong. Ends with the job, or on Ctrl-C."""
+    from lioncub.live.follow import LiveConfig, run_live
+
+    run_live(LiveConfig(records=records))
+
+
 def main() -> None:
     """The console script: errors of this library are one message, not a traceback."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that workers are stopped too

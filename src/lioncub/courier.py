@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import perf_counter
 
 from torch import Tensor
 
@@ -62,6 +63,7 @@ class Load:
     shipments: list[Shipment] = field(default_factory=list)
     momenta: Momenta = field(default_factory=Momenta)
     traffic: Traffic = field(default_factory=Traffic)
+    seconds_encoding: float = 0.0
     changed: str = ""
     """A parameter whose gradient is not what was sent, if there is one."""
 
@@ -75,15 +77,16 @@ class Delivery:
 
     def apply_(self, synchronizer: Synchronizer | None, rounding: Rounding, step: int) -> Stats:
         """Move the parameters, advance the momenta, write averages over them."""
-        load = self.load
+        started, load = perf_counter(), self.load
         counts = [s.bucket.apply_(s.flight.result, s.advancing(), rounding) for s in load.shipments]
         if synchronizer and load.momenta.averages:
             synchronizer.write_back_(load.momenta.pieces, load.momenta.averages.result)
         if synchronizer:
             synchronizer.choose_(step, load.momenta.samples.result if load.momenta.samples else None)
-        return self._statistics(step, sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts))
+        agreed, voted = sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts)
+        return self._statistics(step, agreed, voted, perf_counter() - started)
 
-    def _statistics(self, step: int, agreed: int, voted: int) -> Stats:
+    def _statistics(self, step: int, agreed: int, voted: int, seconds_applying: float) -> Stats:
         rolls = [shipment.flight.result.headers for shipment in self.load.shipments]
         return Stats(
             step=step,
@@ -92,6 +95,8 @@ class Delivery:
             bytes_received=self.load.traffic.received_bytes,
             num_messages=self.load.traffic.num_messages,
             seconds_waited=self.seconds_waited,
+            seconds_encoding=self.load.seconds_encoding,
+            seconds_applying=seconds_applying,
             voters=min((sum(not header.abstains for header in roll) for roll in rolls), default=0),
             abstentions=tuple(sorted({header.rank for roll in rolls for header in roll if header.abstains})),
             agreement=agreed / voted if voted else float("nan"),
@@ -131,6 +136,7 @@ class Courier:
 
     def ship(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:
         """Encode a bucket and launch its exchange. ``early``: backward goes on and could still change gradients."""
+        started = perf_counter()
         witnesses = tuple(Witness.of(slot, with_content=early) for slot in bucket.slots)
         parcel, payload = bucket.parcel(self.comm, stamp, _tag(bucket.index))
         flight = Flight(bucket.collective.exchange(self.comm, parcel, payload), ordered=bucket.collective.ordered)
@@ -138,10 +144,11 @@ class Courier:
         self._pilot.launch(flight)
         self._load.traffic += bucket.traffic(self.comm)
         self._load.shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
+        self._load.seconds_encoding += perf_counter() - started
 
     def ship_momenta(self, synchronizer: Synchronizer, step: int) -> None:
         """Launch the momentum exchanges that are due, after all buckets."""
-        load, tag = self._load, _tag(len(self._load.shipments))
+        started, load, tag = perf_counter(), self._load, _tag(len(self._load.shipments))
         load.traffic += synchronizer.traffic(step)
         load.momenta.pieces = synchronizer.due(step)
         if load.momenta.pieces:
@@ -156,6 +163,7 @@ class Courier:
         if synchronizer.measured(step):
             load.momenta.samples = Flight(synchronizer.gather_samples(step, tag + TAGS_PER_EXCHANGE), ordered=False)
             self._pilot.launch(load.momenta.samples)
+        load.seconds_encoding += perf_counter() - started
 
     def deliver(self, quorum: int) -> Delivery:
         """Wait for everything that was shipped, and check it."""

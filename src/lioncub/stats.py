@@ -18,6 +18,10 @@ class Stats:
     num_messages: int
     seconds_waited: float
     """How long ``exchange()`` stood still until everything had come back: what overlap could not hide."""
+    seconds_encoding: float
+    """Spent on encoding and launching, partly inside backward. On a GPU, the host's part of it."""
+    seconds_applying: float
+    """Spent in ``apply()``. On a GPU, the host's part of it."""
     voters: int
     """The fewest workers with finite gradients for any bucket."""
     abstentions: tuple[int, ...]
@@ -27,7 +31,7 @@ class Stats:
 
     @classmethod
     def before_the_first_step(cls) -> Stats:
-        return cls(-1, 0, 0, 0, 0, 0.0, 0, (), float("nan"))
+        return cls(-1, 0, 0, 0, 0, 0.0, 0.0, 0.0, 0, (), float("nan"))
 
     @property
     def bits_per_parameter(self) -> float:

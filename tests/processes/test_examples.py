@@ -8,6 +8,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from lioncub.live import End, Reading
+from lioncub.live.records import from_json
+
 ROOT = Path(__file__).parents[2]
 
 MANY_OPTIMIZERS = """
@@ -39,10 +42,12 @@ raise SystemExit(7)
 """
 
 
-def run(script: str, num_workers: int = 2) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_workers}", script]
+def run(*script: str, num_workers: int = 2) -> subprocess.CompletedProcess[str]:
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_workers}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        [*launcher, *script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
 
 
 def torchrun(script: str) -> str:
@@ -57,6 +62,15 @@ def test_the_example_trains() -> None:
     assert found, printed
     assert float(found[1]) < 0.9, "the target's variance is 1"
     assert 1.0 <= float(found[2]) < 1.3
+
+
+def test_the_example_shows_itself_live(tmp_path: Path) -> None:
+    done = run("examples/train.py", "--live", str(tmp_path / "live.jsonl"))
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"step 199 · loss [\d.]+ · .* a step \(compute \d+%", done.stderr)
+    events = [from_json(text) for text in (tmp_path / "live.jsonl").read_text().splitlines()]
+    assert sum(event.num_steps for event in events if isinstance(event, Reading)) == 200
+    assert isinstance(events[-1], End)
 
 
 def test_processes_end_cleanly_while_optimizers_live(tmp_path: Path) -> None:

@@ -22,10 +22,11 @@ from lioncub.demo.launch import failure
 from lioncub.demo.model import ByteGPT, next_byte_loss
 from lioncub.demo.page import page
 from lioncub.demo.progress import DemoProgress
-from lioncub.demo.records import Step, bytes_text, parse_step, parse_steps, summarise
+from lioncub.demo.records import Step, parse_step, parse_steps, summarise
 from lioncub.demo.run import describe, keep
 from lioncub.demo.table import closing, table
 from lioncub.errors import ConfigError
+from lioncub.report.units import bytes_text
 
 
 def steps_of(method: str, bytes_per_step: int = 100, num_steps: int = 4) -> list[Step]:
