@@ -79,11 +79,3 @@ def summarise(runs: Iterable[Sequence[Step]]) -> list[Summary]:
             )
         )
     return summaries
-
-
-def bytes_text(count: float) -> str:
-    """`1.26 MB`, `39.4 kB`: three digits and a decimal unit."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} B"

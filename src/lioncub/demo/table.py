@@ -7,7 +7,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from lioncub.demo.config import DemoConfig
-from lioncub.demo.records import Summary, bytes_text
+from lioncub.demo.records import Summary
+from lioncub.report.numbers import bytes_text
 
 HEADINGS = ("method", "nats/byte", "bits/byte", "step, ms", "sent/step", "fewer bytes")
 NOTE = "Validation loss; median step time; bytes that worker 0 sends in a step, on average."
