@@ -17,6 +17,7 @@ from lioncub._version import __version__
 from lioncub.bench.config import BenchConfig
 from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
+from lioncub.report.config import ReportConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -75,6 +76,20 @@ def bench_kernels(
     from lioncub.bench.run import run_bench
 
     run_bench(BenchConfig.of(quick=quick, numel=numel, repeats=repeats, threads=tuple(threads), out=out, docs=docs))
+
+
+@app.command()
+def report(
+    records: Annotated[list[Path], typer.Argument(help="What `lioncub compare` left: records.jsonl.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page.", show_default="report.html beside the first records")
+    ] = None,
+    docs: Annotated[Path | None, typer.Option(help="A document to write the table into, between its markers.")] = None,
+) -> None:
+    """Show the records of comparisons: tables here, and a page with plots."""
+    from lioncub.report.run import run_report
+
+    run_report(ReportConfig(records=tuple(records), out=out, docs=docs))
 
 
 @app.command()
