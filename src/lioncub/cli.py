@@ -20,6 +20,7 @@ from lioncub.data.config import DataConfig
 from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.lab.config import LabConfig
+from lioncub.report.config import ReportConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -175,6 +176,20 @@ def data(
     from lioncub.data.run import run_data
 
     run_data(DataConfig(names=tuple(names or ()), folder=folder, cache=cache))
+
+
+@app.command()
+def report(
+    records: Annotated[list[Path], typer.Argument(help="What `lioncub compare` left: records.jsonl.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The page.", show_default="report.html beside the first records")
+    ] = None,
+    docs: Annotated[Path | None, typer.Option(help="A document to write the table into, between its markers.")] = None,
+) -> None:
+    """Show the records of comparisons: tables here, and a page with plots."""
+    from lioncub.report.run import run_report
+
+    run_report(ReportConfig(records=tuple(records), out=out, docs=docs))
 
 
 @app.command()

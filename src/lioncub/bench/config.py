@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lioncub.bench.docs import check_markers
+from lioncub.bench.docs import MARKERS
 from lioncub.errors import ConfigError
 from lioncub.layout import BLOCK
 from lioncub.report.machine import l3_bytes
@@ -48,7 +48,7 @@ class BenchConfig:
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"out must be a directory, but {self.out} is a file")
         if self.docs is not None:
-            check_markers(self.docs)
+            MARKERS.check(self.docs)
 
     @property
     def ceiling_bytes(self) -> int:

@@ -5,29 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lioncub.errors import ConfigError
+from lioncub.report.docs import Markers
 from lioncub.report.grid import Grid
 
-BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
-
-
-def check_markers(path: Path) -> None:
-    """Raise where results could not be written, before anything is measured."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"docs must be a document with the lines {BEGIN} and {END}: {error}") from error
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ConfigError(f"docs must have one line {BEGIN} and after it one line {END}, but {path} has not")
+MARKERS = Markers("bench")
 
 
 def write_docs(path: Path, about: Mapping[str, object], grids: Sequence[Grid]) -> None:
-    """Replace what is between the markers."""
-    check_markers(path)
-    text = path.read_text(encoding="utf-8")
-    before, after = text[: text.index(BEGIN)], text[text.index(END) :]
-    results = "\n".join([provenance(about), *(grid.to_markdown() for grid in grids)])
-    path.write_text(f"{before}{BEGIN}\n{results}\n{after}", encoding="utf-8")
+    """Replace the results that a document shows."""
+    MARKERS.write(path, "\n".join([provenance(about), *(grid.to_markdown() for grid in grids)]))
 
 
 def provenance(about: Mapping[str, object]) -> str:

@@ -3,29 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from html import escape
 
 import plotly.graph_objects as go
 
 from lioncub.bench.docs import sentence
 from lioncub.bench.records import Record
 from lioncub.report.grid import Grid, paragraph
-from lioncub.report.page import COLOURS, document, figure, plots
+from lioncub.report.page import COLOURS, Plot, document, drawn, figure, plots
 
 
 def page(records: Sequence[Record], grids: Sequence[Grid], about: Mapping[str, object]) -> str:
     """The whole document: kernels against the ceiling, steps in milliseconds, and the tables."""
-    figures: dict[str, go.Figure] = {}
+    figures: list[Plot] = []
     shown = [record for record in records if record.group in ("kernel", "step")]
     for model, threads in dict.fromkeys((record.model, record.threads) for record in shown):
         chosen = [record for record in shown if (record.model, record.threads) == (model, threads)]
-        figures[f"plot-{len(figures)}"] = (
+        drawing = (
             bars(
                 chosen, f"{model}, threads: {threads}, milliseconds a step", lambda record: record.median_seconds * 1e3
             )
             if model
             else bars(chosen, f"threads: {threads}, percent of the memory ceiling", lambda record: record.percent)
         )
+        figures.append(Plot(name=f"plot-{len(figures)}", views=[drawing]))
     parts = [paragraph(sentence(about)), paragraph(str(about["command"])), plots(figures)]
     return document("lioncub bench kernels", "Kernels", [*parts, *(grid.to_html() for grid in grids)])
 
@@ -34,7 +34,7 @@ def bars(records: Sequence[Record], title: str, length: Callable[[Record], float
     """A bar for each record, the first on top; a colour for each body."""
     labels = [label(record) for record in records]
     result = figure(
-        xaxis={"title": {"text": escape(title)}},
+        xaxis={"title": {"text": drawn(title)}},
         yaxis={"automargin": True, "categoryorder": "array", "categoryarray": labels[::-1]},
         height=160 + 22 * len(labels),
     )
@@ -45,11 +45,11 @@ def bars(records: Sequence[Record], title: str, length: Callable[[Record], float
             orientation="h",
             x=[length(record) for record in chosen],
             y=[label(record) for record in chosen],
-            name=escape(body or "others"),
+            name=drawn(body or "others"),
             marker={"color": COLOURS[number % len(COLOURS)]},
         )
     return result
 
 
 def label(record: Record) -> str:
-    return escape(f"{record.name} · {record.body}" if record.body else record.name)
+    return drawn(f"{record.name} · {record.body}" if record.body else record.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -79,6 +80,11 @@ class Cell:
         return (self.job, self.link, self.hosts, self.examples)
 
     @property
+    def key(self) -> tuple[str, str, str, int, int, int]:
+        """What a cell that was run again has in common with the first."""
+        return (self.method, *self.place, self.seed)
+
+    @property
     def final_loss(self) -> float | None:
         """The last validation loss."""
         return next((p.validation_loss for p in reversed(self.points) if p.validation_loss is not None), None)
@@ -94,7 +100,7 @@ class Cell:
 def parse_cell(line: str) -> Cell:
     """A cell from its line; ValueError if the line is something else."""
     try:
-        values = json.loads(line)
+        values = json.loads(line, parse_constant=_refuse)
         if values.pop("kind") != KIND:
             raise ValueError("not a cell")
         known = {each.name for each in fields(Cell)}
@@ -103,16 +109,28 @@ def parse_cell(line: str) -> Cell:
         values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
         values["split"] = Split(**values["split"]) if values["split"] else None
         values["points"] = tuple(Point(**point) for point in values["points"])
-        return Cell(**values)
+        cell = Cell(**values)
+        _check(cell)
+        return cell
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"not a record of a comparison: {line.strip()[:80]!r}") from error
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """The cells of a records file, the last one where a cell was run again; a line cut short by a crash is left out."""
+    """The cells of a records file, the last one where a cell was run again; a line cut short by a crash is left out.
+
+    ValueError, which names the line, if one is something else.
+    """
     text = path.read_text(encoding="utf-8")
     lines = text.split("\n")[:-1]  # what follows the last line break was never finished
-    cells = {(cell.method, *cell.place, cell.seed): cell for cell in map(parse_cell, filter(str.strip, lines))}
+    cells: dict[object, Cell] = {}
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                cell = parse_cell(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+            cells[cell.key] = cell
     return [shared(cell, list(cells.values())) for cell in cells.values()]
 
 
@@ -132,3 +150,25 @@ def places(cells: Iterable[Cell]) -> dict[tuple[str, str, int, int], dict[str, C
     for cell in cells:
         found.setdefault(cell.place, {})[cell.method] = cell
     return found
+
+
+def _check(cell: Cell) -> None:
+    """TypeError or ValueError where a value is not of its field's type, or infinite."""
+    points, split = cell.points, cell.split
+    texts = (cell.method, cell.label, cell.job, cell.unit, cell.examples_unit, cell.error, cell.command, *cell.rates)
+    counts = (cell.hosts, cell.examples, cell.parameters, cell.seed, cell.steps, *(p.step for p in points))
+    numbers = [
+        *(cell.step_seconds, *cell.step_seconds_quartiles, cell.bytes_sent, cell.bytes_received),
+        *((split.compute, split.wait, split.update) if split else ()),
+        *(value for p in points for value in (p.seconds, p.bytes_sent)),
+        *(loss for p in points for loss in (p.train_loss, p.validation_loss) if loss is not None),
+    ]
+    kinds = ((texts, str), (counts, int), ((cell.machine,), dict))
+    if not all(isinstance(value, kind) for values, kind in kinds for value in values):
+        raise TypeError("a value of another type")
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a number that is infinite")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

@@ -1,7 +1,6 @@
 """The plots: one HTML file that needs nothing but itself."""
 
 from collections.abc import Callable, Sequence
-from html import escape
 
 import plotly.graph_objects as go
 
@@ -9,17 +8,17 @@ from lioncub.demo.config import METHODS
 from lioncub.demo.records import Step, Summary
 from lioncub.demo.table import HEADINGS, NOTE, cells
 from lioncub.report.grid import Grid, paragraph
-from lioncub.report.page import COLOURS, document, figure, plots
+from lioncub.report.page import COLOURS, Plot, document, drawn, figure, plots
 
 DASHES = ("solid", "dash", "dot")
 
 
 def page(runs: Sequence[Sequence[Step]], summaries: Sequence[Summary], title: str, closing: str) -> str:
     """The whole document: loss against time, loss against bytes, and the table."""
-    figures = {
-        "time": plot(runs, "seconds of training", "linear", lambda step: step.seconds),
-        "bytes": plot(runs, "bytes sent per worker", "log", lambda step: step.bytes_sent),
-    }
+    figures = [
+        Plot(name="time", views=[plot(runs, "seconds of training", "linear", lambda step: step.seconds)]),
+        Plot(name="bytes", views=[plot(runs, "bytes sent per worker", "log", lambda step: step.bytes_sent)]),
+    ]
     table = Grid("", HEADINGS, [cells(summary) for summary in summaries], NOTE)
     parts = [paragraph(title), plots(figures), table.to_html(), paragraph(closing)]
     return document("lioncub demo", "A byte-level GPT, trained three ways", parts)
@@ -36,7 +35,7 @@ def plot(runs: Sequence[Sequence[Step]], title: str, axis: str, x: Callable[[Ste
         result.add_scatter(
             x=[x(step) for step in shown],
             y=[step.validation_loss for step in shown],
-            name=escape(METHODS.get(steps[0].method, steps[0].method)),
+            name=drawn(METHODS.get(steps[0].method, steps[0].method)),
             mode="lines+markers",
             line={"color": COLOURS[number % len(COLOURS)], "dash": DASHES[number % len(DASHES)]},
         )

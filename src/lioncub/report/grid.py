@@ -13,13 +13,19 @@ from rich.text import Text
 
 @dataclass(frozen=True)
 class Grid:
-    """Rows under headings. The first ``num_texts`` columns hold words, the others figures."""
+    """Rows under headings. The first ``num_texts`` columns hold words, the others figures.
+
+    A first cell can have a second line. On a page, the first line can link somewhere, and a row can belong to one of
+    the page's views.
+    """
 
     title: str
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     note: str = ""
     num_texts: int = 1
+    links: Sequence[str] = ()
+    views: Sequence[int] = ()
 
     def to_rich(self) -> Table:
         table = Table(title=self.title or None, caption=self.note or None, box=SIMPLE_HEAD, pad_edge=False)
@@ -32,7 +38,10 @@ class Grid:
         return table
 
     def to_html(self) -> str:
-        rows = _html_row("th", self.headings) + "".join(_html_row("td", row) for row in self.rows)
+        links: Sequence[str | None] = self.links or [None] * len(self.rows)
+        views: Sequence[int | None] = self.views or [None] * len(self.rows)
+        parts = zip(self.rows, links, views, strict=True)
+        rows = _html_row("th", self.headings) + "".join(_html_row("td", *part) for part in parts)
         title = f"<h2>{escape(self.title)}</h2>\n" if self.title else ""
         note = paragraph(self.note) if self.note else ""
         return f'{title}<div class="scroll"><table>{rows}</table></div>\n{note}'
@@ -45,13 +54,20 @@ class Grid:
         return "\n".join([*title, *lines, *note]) + "\n"
 
 
-def paragraph(text: str) -> str:
-    return f"<p>{escape(text)}</p>\n"
+def paragraph(text: str, kind: str = "", view: int | None = None) -> str:
+    """Text; ``kind`` is its class on the page, ``view`` the one it belongs to."""
+    attributes = (f' class="{escape(kind)}"' if kind else "") + ("" if view is None else f' data-view="{view}"')
+    return f"<p{attributes}>{escape(text)}</p>\n"
 
 
-def _html_row(tag: str, texts: Sequence[str]) -> str:
-    return "<tr>" + "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts) + "</tr>\n"
+def _html_row(tag: str, texts: Sequence[str], link: str | None = None, view: int | None = None) -> str:
+    (first, _, second), *others = texts[0].partition("\n"), *map(escape, texts[1:])
+    title = escape(first) if link is None else f'<a href="{escape(link)}">{escape(first)}</a>'
+    cells = [f'{title}<br><span class="soft">{escape(second)}</span>' if second else title, *others]
+    start = "<tr>" if view is None else f'<tr data-view="{view}">'
+    return start + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>\n"
 
 
 def _markdown_row(texts: Sequence[str]) -> str:
-    return "| " + " | ".join(escape(text, quote=False).replace("|", "\\|") for text in texts) + " |"
+    cells = (escape(text, quote=False).replace("|", "\\|").replace("\n", "<br>") for text in texts)
+    return f"| {' | '.join(cells)} |"
