@@ -149,9 +149,14 @@ def plan_buckets(
     collective: Collective,
     bucket_numel: int | None,
 ) -> list[Bucket]:
-    """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements."""
+    """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements.
+
+    By default a quarter of the model, between 1 M and 16 M. The first is half as large, so that the network is busy
+    early; so is then the last, which nothing can hide. More buckets would hide more, but each costs its headers and
+    messages.
+    """
     total = sum(slot.param.numel() for slot in slots)
-    limit = bucket_numel or min(max(total // 8, 1 << 20), 1 << 24)
+    limit = bucket_numel or min(max(total // 4, 1 << 20), 1 << 24)
     buckets: list[Bucket] = []
     filling: dict[object, _Open] = {}
 
@@ -167,7 +172,7 @@ def plan_buckets(
         bucket = filling.setdefault(key, _Open())
         bucket.slots.append(slot)
         bucket.numel += slot.param.numel()
-        if bucket.numel >= limit:
+        if bucket.numel >= (limit if buckets or bucket_numel else limit // 2):
             close(key)
     for unfilled in list(filling):
         close(unfilled)

@@ -130,24 +130,27 @@ class Comm:
 
     def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int) -> Pending:
         """Send and receive byte tensors, by index of the peer."""
-        kinds: list[tuple[Any, Mapping[int, Tensor]]] = [(dist.irecv, incoming), (dist.isend, outgoing)]
-        posts = [(operation, peer, m) for operation, messages in kinds for peer, m in messages.items() if m.numel()]
-        if self.device.type == "cpu":
-            return Pending([self._post(*post, tag) for post in posts])
-        return self._post_batch(posts, tag)
+        tag += TAGS * self.channel
+        receives = [(peer, message) for peer, message in incoming.items() if message.numel()]
+        sends = [(peer, message) for peer, message in outgoing.items() if message.numel()]
+        if self.device.type != "cpu":
+            return self._post_batch(
+                [(dist.irecv, *post) for post in receives] + [(dist.isend, *post) for post in sends], tag
+            )
+        # What dist.irecv and dist.isend come down to, without their checks: there are dozens of messages in a step.
+        assert self.group is not None
+        works = [self._post(self.group.recv, peer, message, tag) for peer, message in receives]
+        return Pending(works + [self._post(self.group.send, peer, message, tag) for peer, message in sends])
 
     def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
-        tag += TAGS * self.channel
-        whom = "group_src" if operation is dist.irecv else "group_dst"
         ranks = (self.global_rank(peer),)
         try:
-            return ranks, operation(message, group=self.group, tag=tag, **{whom: self.members[peer]})
+            return ranks, operation([message], self.members[peer], tag)
         except RuntimeError as problem:  # a peer known to be gone is refused when posting already
             return ranks, Refused(problem)
 
     def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
         """NCCL needs all sends and receives of a pattern launched together."""
-        tag += TAGS * self.channel
         batch = [
             dist.P2POp(operation, message, group=self.group, tag=tag, group_peer=self.members[peer])
             for operation, peer, message in posts
