@@ -3,12 +3,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test sanitize bench format clean
+.PHONY: demo test sanitize bench format clean network browser
 
-demo: $(VENV)/.demo       ## four workers train a byte-level GPT three ways; a table and a plot
+demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
 
-test: $(VENV)/.dev       ## lint, types and every test
+test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
@@ -26,7 +26,17 @@ format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff format src tests
 
 clean:                ## remove what these targets made
-	rm -rf $(VENV) build demo-out bench-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-out compare-out bench-out .pytest_cache .mypy_cache .ruff_cache
+
+# Programs of the system, where they are missing and can be installed; without them the hosts share loopback, and the
+# pages are not tested in a browser. Both say so.
+INSTALL = test `id -u` = 0 && command -v apt-get >/dev/null && apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y
+
+network:
+	@command -v ip >/dev/null && command -v tc >/dev/null || { $(INSTALL) iproute2 >/dev/null; } || true
+
+browser:
+	@command -v chromium >/dev/null || { $(INSTALL) chromium >/dev/null; } || true
 
 # torch goes first and pinned: anything else that depends on it would pull another build.
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt

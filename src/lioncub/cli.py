@@ -17,7 +17,6 @@ from lioncub._version import __version__
 from lioncub.bench.config import BenchConfig
 from lioncub.compare.config import CompareConfig
 from lioncub.data.config import DataConfig
-from lioncub.demo.config import DemoConfig
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.lab.config import LabConfig
 from lioncub.report.config import ReportConfig
@@ -49,17 +48,15 @@ def options(
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(help="Optimizer steps per method.")] = DemoConfig.steps,
-    workers: Annotated[int, typer.Option(help="Worker processes on this machine.")] = DemoConfig.workers,
-    out: Annotated[Path, typer.Option(help="Where records.jsonl and demo.html go.")] = DemoConfig.out,
-    seed: Annotated[int, typer.Option(help="Seed of the weights and the batches.")] = DemoConfig.seed,
-    width: Annotated[int, typer.Option(help="Width of the model.")] = DemoConfig.width,
-    layers: Annotated[int, typer.Option(help="Blocks of the model.")] = DemoConfig.layers,
+    steps: Annotated[int, typer.Option(help="Timed steps of each method.", show_default="120")] = 120,
+    rate: Annotated[str, typer.Option(help="Of the four hosts' links.")] = "100mbit",
+    seed: Annotated[int, typer.Option(help="Of the weights and the batches.")] = 0,
+    out: Annotated[Path, typer.Option(help="Where records.jsonl and report.html go.")] = Path("demo-out"),
 ) -> None:
-    """Train a byte-level GPT with global Lion, Distributed Lion and Lion Cub, and compare them."""
-    from lioncub.demo.run import run_demo
+    """Train a byte-level GPT on four hosts with slow links, five ways, and compare them."""
+    from lioncub.compare.demo import demo_config, run_demo
 
-    run_demo(DemoConfig(steps=steps, workers=workers, out=out, seed=seed, width=width, layers=layers))
+    run_demo(demo_config(steps=steps, rate=rate, seed=seed, out=out))
 
 
 @app.command(context_settings={"allow_interspersed_args": False})
@@ -117,6 +114,7 @@ def compare(
 ) -> None:
     """Train one job with every method on slow networks: time, bytes, loss."""
     from lioncub.compare.run import run_compare
+    from lioncub.report.run import run_report
 
     config = CompareConfig(
         job=job,
@@ -132,6 +130,7 @@ def compare(
         out=out,
     )
     run_compare(config)
+    run_report(ReportConfig(records=(config.records,)))
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -16,9 +16,6 @@ from lioncub.bench.page import page as bench_page
 from lioncub.bench.tables import tables as bench_tables
 from lioncub.bench.verdict import verdicts
 from lioncub.compare.records import Cell
-from lioncub.demo.config import METHODS as DEMO_METHODS
-from lioncub.demo.page import page as demo_page
-from lioncub.demo.records import summarise
 from lioncub.report.comparison import places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.headline import headline
@@ -26,7 +23,6 @@ from tests.browser.chromium import Chromium, find_chromium
 from tests.browser.chromium import Page as Tab
 from tests.made_up_cells import METHODS, cell, cells
 from tests.unit.test_bench import made_up
-from tests.unit.test_demo import steps_of
 
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 PLOTS = ["time", "bytes", "split", "rates", "hosts"]
@@ -227,17 +223,6 @@ def test_what_is_not_the_page_s_own_is_stopped(chromium: Chromium, pages: Pages)
     directives = {text.split()[0] for text in tab.evaluate("violations")}
     assert directives == {"script-src-elem", "script-src-attr", "img-src", "style-src-elem"}
     assert tab.evaluate(DRAWN)["time"] == 2
-    tab.close()
-
-
-@pytest.mark.parametrize("width", [1280, 390])
-def test_the_demo_s_page_is_drawn(chromium: Chromium, pages: Pages, width: int) -> None:
-    runs = [steps_of(method) for method in DEMO_METHODS]
-    path = pages.write("demo", demo_page(runs, summarise(runs), "title", "closing"))
-    tab = chromium.open(path, width=width)
-    assert tab.errors() == []
-    assert tab.evaluate(DRAWN) == {"time": 3, "bytes": 3}
-    assert overflow(tab) == 0
     tab.close()
 
 

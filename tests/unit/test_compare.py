@@ -124,9 +124,9 @@ if os.environ["RANK"] == "0":
                 raise RuntimeError("this [/method] <cannot> work")
             point = dict(step=1, seconds=1.0, bytes_sent=10, train_loss=1.0, validation_loss=2.0)
             write("step", **point, total=4)
-            write("end", method=method, unit="nats", examples_unit="tokens", parameters=10, lr=0.1, weight_decay=0.0,
-                  steps=1, step_seconds=1.0, lower=1.0, upper=1.0, update_seconds=0.25, bytes_sent=1.0,
-                  bytes_received=1.0, bytes_planned=1.0, points=[point])
+            write("end", method=method, data="stdlib", unit="nats", examples_unit="tokens", parameters=10, lr=0.1,
+                  weight_decay=0.0, steps=1, step_seconds=1.0, lower=1.0, upper=1.0, update_seconds=0.25,
+                  bytes_sent=1.0, bytes_received=1.0, bytes_planned=1.0, points=[point])
 """
 
 

@@ -50,6 +50,7 @@ class Cell:
     seed: int
     lr: float
     weight_decay: float
+    data: str = ""  # what it learned from: "enwik8", "stdlib", "cifar10"
 
     steps: int = 0  # that were timed
     step_seconds: float = 0.0  # median

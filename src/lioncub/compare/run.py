@@ -28,6 +28,11 @@ from lioncub.report.machine import machine
 
 POLL_SECONDS = 0.2
 WORKER = ("-m", "lioncub.compare.worker")
+COPIED = (
+    *("data", "unit", "examples_unit", "parameters", "lr", "weight_decay", "steps"),
+    *("step_seconds", "bytes_sent", "bytes_received", "bytes_planned"),
+)
+"""What a cell takes from a host's last word on a method as it is."""
 
 
 def run_compare(config: CompareConfig, console: Console | None = None) -> list[Cell]:
@@ -128,8 +133,7 @@ class Comparison:
                 yield self.keep(replace(self.blank(current, place), error=failure(log, process.returncode)), progress)
 
     def filled(self, event: dict[str, Any], place: Place) -> Cell:
-        given = {name: event[name] for name in ("unit", "examples_unit", "parameters", "lr", "weight_decay", "steps")}
-        given |= {name: event[name] for name in ("step_seconds", "bytes_sent", "bytes_received", "bytes_planned")}
+        given = {name: event[name] for name in COPIED}
         update = event["update_seconds"]
         return replace(
             self.blank(event["method"], place),

@@ -20,7 +20,7 @@ from typing import Any, TextIO
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub import DistributedLion
@@ -95,7 +95,7 @@ class Training:
         start = perf_counter()
         inputs, targets = self.job.batch(self.batches, self.config.examples)
         loss = self.job.loss(self.module, inputs, targets)
-        self.optimizer.zero_grad(set_to_none=not isinstance(self.module, nn.parallel.DistributedDataParallel))
+        self.optimizer.zero_grad()
         loss.backward()
         updated = update(self.optimizer)
         self.seconds.append(perf_counter() - start)
@@ -136,7 +136,8 @@ class Training:
         no loss in common."""
         if not self.config.settings["validations"] or self.method == COMPUTE_ALONE:
             return None
-        inputs, targets = self.job.validation(self.config.settings["validation_examples"])
+        examples = self.config.settings["validation_examples"]
+        inputs, targets = self.job.validation(examples, batch=self.config.examples)
         rank, size = dist.get_rank(), dist.get_world_size()
         inputs, targets = inputs[rank::size], targets[rank::size]
         total = torch.tensor([self.job.loss(self.model, inputs, targets).item() * len(inputs), len(inputs)])
@@ -197,7 +198,8 @@ def main() -> None:
                 journal.write("begin", method=method)
                 dist.barrier()
                 figures = Training(job, method, config, journal).run()
-                journal.write("end", method=method, unit=job.unit, examples_unit=job.examples_unit, **figures)
+                about = {"data": job.data, "unit": job.unit, "examples_unit": job.examples_unit}
+                journal.write("end", method=method, **about, **figures)
     finally:
         dist.destroy_process_group()
 

@@ -1,0 +1,39 @@
+"""``make demo``: four hosts on 100 Mbit links, a byte-level GPT of a million parameters, five methods."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from lioncub.compare.config import CompareConfig
+from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
+from lioncub.compare.run import run_compare
+from lioncub.report.config import ReportConfig
+from lioncub.report.run import run_report
+
+OUT = Path("demo-out")
+STEPS = 120
+
+
+def demo_config(*, steps: int = STEPS, rate: str = "100mbit", seed: int = 0, out: Path = OUT) -> CompareConfig:
+    """Small enough for two cores and five minutes."""
+    return CompareConfig(
+        job="gpt-1m",
+        methods=(COMPUTE_ALONE, BASELINE, "ddp-fp16", "vote", "cub-4"),
+        rates=(rate,),
+        hosts=(4,),
+        examples=(256,),
+        steps=steps,
+        seconds=90.0,
+        validations=15,
+        seed=seed,
+        out=out,
+    )
+
+
+def run_demo(config: CompareConfig, console: Console | None = None) -> Path:
+    """Anew each time; ends with the sentence that matters and the path of the page."""
+    config.records.unlink(missing_ok=True)
+    run_compare(config, console)
+    return run_report(ReportConfig(records=(config.records,)), console)

@@ -1,1 +1,0 @@
-"""A demonstration: four worker processes train a byte-level GPT three ways."""
