@@ -52,7 +52,8 @@ class Place:
     def fewer_bytes(self, cell: Cell) -> float | None:
         """How many times fewer it sends per step than the baseline."""
         baseline = self.cell(BASELINE)
-        return baseline.bytes_sent / cell.bytes_sent if baseline and cell in self.timed and cell.bytes_sent else None
+        sends = cell in self.timed and cell.method != COMPUTE_ALONE and cell.bytes_sent
+        return baseline.bytes_sent / cell.bytes_sent if baseline and sends else None
 
     @property
     def common_loss(self) -> float | None:
