@@ -25,6 +25,7 @@ from lioncub.report.comparison import Place, bits_per_second, learned, places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.config import MARKERS, ReportConfig
 from lioncub.report.errors import ReportError
+from lioncub.report.experiments import experiments
 from lioncub.report.grid import Grid
 from lioncub.report.headline import headline
 from lioncub.report.page import drawn, embedded
@@ -208,6 +209,29 @@ def test_tables_fit_a_terminal_of_80_columns() -> None:
     assert "…" not in printed
     for name in (made.label for made in METHODS.values()):
         assert printed.count(name) >= 9
+
+
+def test_the_three_experiments_are_read_off_the_cells() -> None:
+    def at(method: str, seconds: float, **where: Any) -> Cell:
+        return cell(method, step_seconds=seconds, **where)
+
+    here = [
+        at("compute", 0.2),
+        at("ddp-lion", 1.0),
+        at("vote", 0.25, bytes_sent=125.0, parameters=500),
+        at("cub-4", 0.4),
+    ]
+    more = [at(member.method, 2 * member.step_seconds, hosts=8) for member in here]
+    plain, widths, hosts = experiments(places_of([*here, *more]))
+    assert plain.rows[0][1:] == ["200", "1,000", "800", "80%", "5x"]
+    assert widths.rows[0][1:] == ["250 (4x)", "–", "–", "400 (2.5x)", "–"]
+    assert [row[1:5] for row in hosts.rows] == [["200", "1,000", "250", "400"], ["400", "2,000", "500", "800"]]
+    assert hosts.rows[0][5:] == ["4x", "2.00"]
+    assert experiments(places_of(here[:1])) == []
+    assert [grid.title for grid in experiments(places_of(here))] == [
+        "Communication of plain Lion",
+        "Speed at each bit width",
+    ]
 
 
 def test_links_views_and_second_lines_of_a_table_are_escaped() -> None:

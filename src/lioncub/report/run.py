@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from lioncub.report.comparison import Place, places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.config import MARKERS, ReportConfig
 from lioncub.report.errors import ReportError
+from lioncub.report.experiments import experiments
 from lioncub.report.headline import headline
 from lioncub.report.tables import NARROW_NOTE, table, tables
 
@@ -57,7 +59,8 @@ def markdown(places: Sequence[Place]) -> str:
     cells = [cell for place in places for cell in place.cells]
     commands = "\n".join(provenance.commands(cells))
     prose = [escape(text, quote=False) for text in (headline(cells), provenance.sentence(cells))]
-    return "\n\n".join([*prose, f"```sh\n{commands}\n```", table(places).to_markdown()])
+    grids = [grid.to_markdown() for grid in (*experiments(places), replace(table(places), title="All figures"))]
+    return "\n\n".join([*prose, f"```sh\n{commands}\n```", *grids])
 
 
 def write(path: Path, html: str) -> None:
