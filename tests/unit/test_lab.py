@@ -39,8 +39,8 @@ def test_what_is_no_rate(text: str) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"hosts": 0}, "1 to 250"),
-        ({"hosts": 251}, "1 to 250"),
+        ({"hosts": 0}, "1 to 150"),
+        ({"hosts": 151}, "1 to 150"),
         ({"command": ()}, "after --"),
         ({"workers_per_host": 0}, "at least 1"),
         ({"rate": "quick"}, "no rate"),
@@ -67,7 +67,9 @@ def test_scripts_run_under_torchrun_and_other_commands_as_they_are() -> None:
     script = plan_of(LabConfig(command=("train.py", "--steps", "3"), hosts=2), networked=True).hosts[1]
     assert script.command[:3] == (sys.executable, "-m", "torch.distributed.run")
     assert script.command[-3:] == ("train.py", "--steps", "3")
-    assert script.command[5:7] == ("--node-rank", "1")
+    assert script.command[script.command.index("--local-addr") + 1] == "10.77.0.102"
+    on_loopback = plan_of(LabConfig(command=("train.py",), hosts=2), networked=False).hosts[1]
+    assert on_loopback.command[on_loopback.command.index("--node-rank") + 1] == "1"
     module = plan_of(LabConfig(command=("-m", "train"), hosts=2), networked=True).hosts[0]
     assert module.command[-2:] == ("-m", "train")
     other = plan_of(LabConfig(command=("iperf3", "-s"), hosts=2), networked=True).hosts[0]
@@ -88,12 +90,13 @@ def test_dry_run_prints_every_command() -> None:
     for wanted in (
         "ip link add br0 type bridge",
         "ip link add port1 type veth peer name eth0 netns HOST1",
-        "nsenter --net=/proc/HOST1/ns/net ip address add 10.77.0.2/24 dev eth0",
+        "nsenter --net=/proc/HOST1/ns/net ip address add 10.77.0.102/24 dev eth0",
         "tc qdisc add dev port0 root tbf rate 100000000bit burst 131072 latency 200ms",
         "nsenter --net=/proc/HOST0/ns/net tc qdisc add dev eth0 root tbf rate 100000000bit burst 131072 latency 200ms",
     ):
         assert wanted in lines
     assert text.count("torch.distributed.run") == 2
+    assert text.count("lioncub.lab.store 10.77.0.254 29400") == 1
 
 
 def test_dry_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from lioncub.errors import ConfigError
 from lioncub.lab.rates import Rate
 
-MAX_HOSTS = 250
+MAX_HOSTS = 150
 UNSHAPED = "none"
 
 

@@ -20,7 +20,7 @@ from typing import TextIO
 
 from lioncub.lab.counters import Counters, read_counters
 from lioncub.lab.errors import LabError
-from lioncub.lab.network import Command, bridge_commands, holder_command, host_commands, host_launch
+from lioncub.lab.network import Command, bridge_commands, holder_command, host_commands, host_launch, store_command
 from lioncub.lab.plan import INTERFACE, LOOPBACK, HostPlan, Plan
 from lioncub.lab.processes import adopt_orphans, descendants, kill_descendants
 
@@ -107,9 +107,12 @@ def main() -> None:
     try:
         if plan.networked:
             build(hosts)
+        store = subprocess.Popen(store_command(plan), stdin=subprocess.DEVNULL) if plan.store else None
         for host in hosts:
             host.start()
         code = follow(hosts, stop)
+        if store is not None:
+            store.kill()
         if plan.networked:
             report(hosts, plan.counters)
     except LabError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
-from lioncub.lab.plan import INTERFACE, HostPlan
+from lioncub.lab.plan import INTERFACE, SWITCH, HostPlan, Plan
 
 Command = list[str]
 BRIDGE = "br0"
@@ -14,8 +15,14 @@ def bridge_commands() -> list[Command]:
     """In the namespace that stands for the switch."""
     return [
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
+        ["ip", "address", "add", f"{SWITCH}/24", "dev", BRIDGE],
         ["ip", "link", "set", BRIDGE, "up"],
     ]
+
+
+def store_command(plan: Plan) -> Command:
+    """A process on the switch where torchrun's agents meet."""
+    return [sys.executable, "-m", "lioncub.lab.store", *plan.store.split()]
 
 
 def host_commands(index: int, host: HostPlan, pid: str) -> list[Command]:

@@ -12,6 +12,9 @@ from lioncub.lab.config import LabConfig
 
 INTERFACE = "eth0"
 PORT = 29400
+SWITCH = "10.77.0.254"
+FIRST = 101
+"""Where host addresses begin to end: all in three digits, for torchrun ranks agents by the text of their addresses."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -34,6 +37,8 @@ class Plan:
 
     hosts: tuple[HostPlan, ...]
     networked: bool
+    store: str = ""
+    """Where on the switch torchrun's agents meet, ``address port``; empty where there is no torchrun."""
     counters: str = ""
 
     def to_json(self) -> str:
@@ -50,19 +55,20 @@ class Plan:
 
 
 def plan_of(config: LabConfig, *, networked: bool, port: int = PORT) -> Plan:
-    addresses = [f"10.77.0.{host + 1}" if networked else LOOPBACK for host in range(config.hosts)]
+    addresses = [f"10.77.0.{FIRST + host}" if networked else LOOPBACK for host in range(config.hosts)]
     hosts = [
         HostPlan(
             name=f"host{index}",
             address=address,
             shaping=tuple(rate.shaping()) if rate and networked else (),
-            command=tuple(host_command(config, index, addresses[0], port)),
+            command=tuple(host_command(config, index, address, port, networked=networked)),
             environment=host_environment(config, index, addresses[0], port, networked=networked),
         )
         for index, (address, rate) in enumerate(zip(addresses, config.rates(), strict=True))
     ]
     counters = str(config.counters.absolute()) if config.counters else ""
-    return Plan(hosts=tuple(hosts), networked=networked, counters=counters)
+    store = f"{SWITCH} {port}" if networked and is_script(config.command) else ""
+    return Plan(hosts=tuple(hosts), networked=networked, store=store, counters=counters)
 
 
 def is_script(command: Sequence[str]) -> bool:
@@ -70,14 +76,18 @@ def is_script(command: Sequence[str]) -> bool:
     return command[0].endswith(".py") or command[0] == "-m"
 
 
-def host_command(config: LabConfig, index: int, master: str, port: int) -> list[str]:
+def host_command(config: LabConfig, index: int, address: str, port: int, *, networked: bool) -> list[str]:
     if not is_script(config.command):
         return list(config.command)
+    if networked:
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{SWITCH}:{port}", "--rdzv-conf", "is_host=false"]
+        meeting += ["--rdzv-id", "lab", "--local-addr", address]
+    else:
+        meeting = ["--node-rank", str(index), "--master-addr", address, "--master-port", str(port)]
     return [
         *(sys.executable, "-m", "torch.distributed.run"),
-        *("--nnodes", str(config.hosts), "--node-rank", str(index)),
-        *("--nproc-per-node", str(config.workers_per_host)),
-        *("--master-addr", master, "--master-port", str(port)),
+        *("--nnodes", str(config.hosts), "--nproc-per-node", str(config.workers_per_host)),
+        *meeting,
         *config.command,
     ]
 
