@@ -108,8 +108,8 @@ class Training:
     def steps_that_fit(self, given: dict[str, Any]) -> int:
         """From the warm-up's steps but the first."""
         usual = median(self.seconds[1:] or self.seconds)
-        fitting = int(given["seconds"] / usual)
-        return max(int(given["least_steps"]), min(int(given["steps"]), fitting))
+        fitting = max(int(given["least_steps"]), int(given["seconds"] / usual))
+        return min(int(given["steps"]), fitting)
 
     def agree(self, value: int) -> int:
         """On what host 0 says."""
