@@ -97,6 +97,7 @@ def lab(
 @app.command()
 def compare(
     job: Annotated[str, typer.Option(help="What is trained.")] = CompareConfig.job,
+    data: Annotated[str, typer.Option(help="What a GPT learns from: enwik8, stdlib, auto.")] = CompareConfig.data,
     methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(CompareConfig.methods),
     rates: Annotated[str, typer.Option(help="Of the links, separated by commas.")] = ",".join(CompareConfig.rates),
     hosts: Annotated[str, typer.Option(help="Numbers of hosts.")] = ",".join(map(str, CompareConfig.hosts)),
@@ -118,6 +119,7 @@ def compare(
 
     config = CompareConfig(
         job=job,
+        data=data,
         methods=words(methods),
         rates=words(rates),
         hosts=numbers("hosts", hosts),
@@ -129,8 +131,9 @@ def compare(
         seed=seed,
         out=out,
     )
-    run_compare(config)
+    cells = run_compare(config)
     run_report(ReportConfig(records=(config.records,)))
+    raise typer.Exit(any(cell.error for cell in cells))
 
 
 def words(text: str) -> tuple[str, ...]:

@@ -33,7 +33,6 @@ def test_a_vote_sends_what_the_papers_say_and_thirty_times_less_than_float32(hos
         hosts=(hosts,),
         examples=(16,),
         steps=3,
-        warmup=2,
         out=tmp_path,
     )
     found = {cell.method: cell for cell in run_compare(config, quiet())}

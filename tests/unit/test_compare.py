@@ -14,7 +14,7 @@ from lioncub.compare import run
 from lioncub.compare.builders import BUILDERS
 from lioncub.compare.config import CompareConfig, WorkerConfig
 from lioncub.compare.methods import METHODS
-from lioncub.compare.records import Cell, Point, Split, parse_cell, places, read_cells, shared
+from lioncub.compare.records import Cell, Point, Split, parse_cell, read_cells, shared
 from lioncub.errors import ConfigError
 
 
@@ -52,6 +52,8 @@ def test_every_method_has_a_builder() -> None:
         ({"hosts": (1,)}, "hosts must be 2 to 150"),
         ({"steps": 0}, "steps must be at least 1"),
         ({"seconds": 0.0}, "seconds must be positive"),
+        ({"warmup": 2}, "warmup must be at least 3"),
+        ({"rates": ("1gbit", "1000mbit")}, "rates must be one or more different"),
         ({"seconds": float("nan")}, "seconds must be positive"),
         ({"lr": -1.0}, "lr must be positive"),
         ({"out": Path(__file__)}, "out must be a folder"),
@@ -70,7 +72,7 @@ def test_places_are_all_combinations() -> None:
 def test_a_record_survives_its_file(tmp_path: Path) -> None:
     made = cell(rates=("1gbit", "100mbit"), settings={"seed": 0, "lr": None})
     assert parse_cell(made.to_json()) == made
-    assert made.link in ("1gbit, host 1 100mbit", "100mbit, host 0 1gbit")
+    assert made.link == "1gbit, host 1 100mbit"
     (tmp_path / "r.jsonl").write_text(made.to_json() + "\n" + made.to_json()[:50])
     assert read_cells(tmp_path / "r.jsonl") == [made]
 
@@ -84,18 +86,24 @@ def test_other_lines_are_no_records(line: str) -> None:
 def test_a_cell_that_was_run_again_counts_once(tmp_path: Path) -> None:
     first, second = cell(error="died"), cell(step_seconds=0.4)
     (tmp_path / "r.jsonl").write_text("".join(made.to_json() + "\n" for made in (first, cell("mean"), second)))
-    found = places(read_cells(tmp_path / "r.jsonl"))
-    assert found == {second.place: {"vote": second, "mean": cell("mean")}}
+    assert read_cells(tmp_path / "r.jsonl") == [second, cell("mean")]
+
+
+def test_cells_of_other_settings_are_other_cells(tmp_path: Path) -> None:
+    first, second = cell(settings={"lr": 1}), cell(settings={"lr": 2})
+    (tmp_path / "r.jsonl").write_text("".join(made.to_json() + "\n" for made in (first, second)))
+    assert read_cells(tmp_path / "r.jsonl") == [first, second]
+    assert first.group != second.group
 
 
 def test_a_step_is_shared_out_by_what_computing_alone_takes() -> None:
     ideal = cell("compute", step_seconds=0.25, split=Split(compute=0.2, wait=0.0, update=0.05))
-    found = shared(cell(), [ideal, cell()])
+    _, found = shared([ideal, cell()])
     assert found.split is not None
     assert (found.split.compute, found.split.update) == (0.2, 0.05)
     assert found.split.wait == pytest.approx(0.25)
-    elsewhere = replace(ideal, hosts=4)
-    assert shared(cell(), [elsewhere, cell()]) == cell()
+    for elsewhere in (replace(ideal, hosts=4), replace(ideal, seed=1), replace(ideal, settings={"lr": 1})):
+        assert shared([elsewhere, cell()])[1] == cell()
 
 
 def test_loss_is_first_reached_where_it_is_validated() -> None:
@@ -163,3 +171,10 @@ def test_what_is_there_is_not_run_again_and_what_failed_is(tmp_path: Path) -> No
 def test_a_worker_config_survives_its_file() -> None:
     config = WorkerConfig(settings={"a": 1}, methods=("vote",), examples=16, interface="eth0", journal="j")
     assert WorkerConfig.from_json(config.to_json()) == config
+
+
+def test_what_cannot_be_validated_is_refused_before_hosts_are_started(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="multiple of 100 tokens"):
+        run.run_compare(CompareConfig(job="gpt-1m", examples=(100,), validations=1, out=tmp_path), Console(quiet=True))
+    with pytest.raises(ConfigError, match="64 examples to validate cannot be shared by 100 hosts"):
+        run.run_compare(CompareConfig(job="gpt-1m", hosts=(100,), validations=1, out=tmp_path), Console(quiet=True))

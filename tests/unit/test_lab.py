@@ -107,6 +107,7 @@ def test_dry_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_a_network_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda tool: "/bin/true")
     monkeypatch.setattr(footing, "probe", lambda options: "Operation not permitted")
     found = footing.find_footing()
     assert not found.networked

@@ -28,6 +28,8 @@ Build = Callable[[nn.Module, Hyperparameters], tuple[nn.Module, Optimizer]]
 
 
 ONE_BUCKET_MB = 1 << 20
+POWERSGD_START = 2
+"""Steps before it begins to compress: the fewest that torch allows. They belong to the warm-up."""
 
 
 def ddp(model: nn.Module, bucket_cap_mb: int | None = None) -> DistributedDataParallel:
@@ -39,7 +41,8 @@ def ddp_lion(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optim
 
 
 def ddp_adamw(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    return ddp(model), AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=given.weight_decay, fused=True)
+    decay = given.weight_decay * given.lr / given.adamw_lr  # so that weights shrink by the same factor
+    return ddp(model), AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=decay, fused=True)
 
 
 def ddp_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
@@ -52,7 +55,7 @@ def ddp_powersgd(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, O
     # One bucket: the hook's exchanges of several would meet in another order on each host, which aborts inside gloo.
     wrapped = ddp(model, ONE_BUCKET_MB)
     optimizer = Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
-    state = PowerSGDState(process_group=None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=2)
+    state = PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
     wrapped.register_comm_hook(state, powerSGD_hook)
     return wrapped, optimizer
 
@@ -77,7 +80,12 @@ def distributed(codec: Vote | Mean, collective: str = "two-phase") -> Build:
 def cub(bits: int, grid: Grid = "midrise") -> Build:
     def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
         return model, LionCub(
-            model.named_parameters(), lr=given.lr, weight_decay=given.weight_decay, bits=bits, grid=grid
+            model.named_parameters(),
+            lr=given.lr,
+            weight_decay=given.weight_decay,
+            bits=bits,
+            grid=grid,
+            collective="two-phase",
         )
 
     return build

@@ -10,7 +10,7 @@ from typing import Any
 
 from lioncub.compare.methods import METHODS
 from lioncub.errors import ConfigError
-from lioncub.lab.config import MAX_HOSTS, parse_rate
+from lioncub.lab.config import MAX_HOSTS, UNSHAPED, parse_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,6 +31,8 @@ class CompareConfig:
     """Methods x rates x hosts x examples on one job."""
 
     job: str = "gpt-10m"
+    data: str = "auto"
+    """What a GPT learns from: "enwik8", "stdlib", or whichever of the two is here."""
     methods: tuple[str, ...] = tuple(METHODS)
     rates: tuple[str, ...] = ("100mbit", "1gbit")
     hosts: tuple[int, ...] = (4,)
@@ -43,7 +45,7 @@ class CompareConfig:
     """No cell trains longer, but takes ``least_steps``."""
     least_steps: int = 5
     validations: int = 0
-    """How often the validation loss is taken, besides the start and the end; 0: never."""
+    """How often the validation loss is taken, besides the start; 0: never."""
     validation_examples: int = 8192
     lr: float | None = None
     """Of Lion; the job's own by default."""
@@ -58,12 +60,12 @@ class CompareConfig:
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise ConfigError(f"{name} must be one or more different values, got {list(values)}")
-        for rate in self.rates:
-            parse_rate(rate)
+        if len({str(parse_rate(rate)) for rate in self.rates}) < len(self.rates):
+            raise ConfigError(f"rates must be one or more different values, got {list(self.rates)}")
         for hosts in self.hosts:
             if not 2 <= hosts <= MAX_HOSTS:
                 raise ConfigError(f"hosts must be 2 to {MAX_HOSTS}, got {hosts}")
-        for name, least in (("steps", 1), ("warmup", 1), ("least_steps", 1), ("validations", 0), ("seed", 0)):
+        for name, least in (("steps", 1), ("warmup", 3), ("least_steps", 1), ("validations", 0), ("seed", 0)):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
         if not self.seconds > 0:
@@ -79,7 +81,7 @@ class CompareConfig:
 
     def places(self) -> list[Place]:
         return [
-            Place(rate=rate, hosts=hosts, examples=examples)
+            Place(rate=str(parse_rate(rate) or UNSHAPED), hosts=hosts, examples=examples)
             for hosts, rate, examples in product(self.hosts, self.rates, self.examples)
         ]
 

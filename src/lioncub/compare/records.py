@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -56,9 +56,9 @@ class Cell:
     step_seconds: float = 0.0  # median
     step_seconds_quartiles: tuple[float, float] = (0.0, 0.0)
     split: Split | None = None
-    bytes_sent: float = 0.0  # per host and step: median over steps on each host's interface, the largest host
+    bytes_sent: float = 0.0  # per host and step: mean over the timed steps on its interface, of the host with most
     bytes_received: float = 0.0
-    bytes_planned: float = 0.0  # what the method says that it sends; 0 where it does not say
+    bytes_planned: float = 0.0  # the same as the method itself counts it; 0 where it does not
     points: tuple[Point, ...] = ()
     error: str = ""  # why there are no figures
 
@@ -71,19 +71,24 @@ class Cell:
         """``1gbit``, ``1gbit, host 2 100mbit`` or ``unshaped``."""
         if not self.rates:
             return "unshaped"
-        usual = max(set(self.rates), key=self.rates.count)
+        usual = max(dict.fromkeys(self.rates), key=self.rates.count)
         odd = [f"host {host} {rate}" for host, rate in enumerate(self.rates) if rate != usual]
         return ", ".join([usual, *odd])
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """What the methods that are compared with one another have in common."""
+        """Where it was trained."""
         return (self.job, self.link, self.hosts, self.examples)
 
     @property
-    def key(self) -> tuple[str, str, str, int, int, int]:
+    def group(self) -> tuple[object, ...]:
+        """What must be equal for figures to be compared: the place, and all settings."""
+        return (*self.place, self.seed, json.dumps(self.settings, sort_keys=True))
+
+    @property
+    def key(self) -> tuple[object, ...]:
         """What a cell that was run again has in common with the first."""
-        return (self.method, *self.place, self.seed)
+        return (self.method, *self.group)
 
     @property
     def final_loss(self) -> float | None:
@@ -132,25 +137,21 @@ def read_cells(path: Path) -> list[Cell]:
             except ValueError as error:
                 raise ValueError(f"{path}, line {number}: {error}") from error
             cells[cell.key] = cell
-    return [shared(cell, list(cells.values())) for cell in cells.values()]
+    return shared(list(cells.values()))
 
 
-def shared(cell: Cell, cells: Sequence[Cell]) -> Cell:
-    """The cell with its step shared out, if computing alone was measured at the same place."""
-    ideal = places(cells)[cell.place].get(COMPUTE_ALONE)
+def shared(cells: Sequence[Cell]) -> list[Cell]:
+    """The cells with their steps shared out, where computing alone was measured beside them."""
+    ideals = {cell.group: cell for cell in cells if cell.method == COMPUTE_ALONE}
+    return [_shared(cell, ideals.get(cell.group)) for cell in cells]
+
+
+def _shared(cell: Cell, ideal: Cell | None) -> Cell:
     if ideal is None or ideal.split is None or cell.split is None or cell.error:
         return cell
     compute = min(ideal.split.compute, cell.step_seconds - cell.split.update)
     wait = cell.step_seconds - cell.split.update - compute
     return replace(cell, split=Split(compute=compute, wait=wait, update=cell.split.update))
-
-
-def places(cells: Iterable[Cell]) -> dict[tuple[str, str, int, int], dict[str, Cell]]:
-    """The cells by place, and there by method."""
-    found: dict[tuple[str, str, int, int], dict[str, Cell]] = {}
-    for cell in cells:
-        found.setdefault(cell.place, {})[cell.method] = cell
-    return found
 
 
 def _check(cell: Cell) -> None:

@@ -19,8 +19,9 @@ from lioncub.compare.errors import CompareError
 from lioncub.compare.methods import METHODS
 from lioncub.compare.progress import MatrixProgress
 from lioncub.compare.records import Cell, Point, Split, read_cells
-from lioncub.jobs import load_job
-from lioncub.lab.config import LabConfig
+from lioncub.errors import ConfigError
+from lioncub.jobs import Job, load_job
+from lioncub.lab.config import UNSHAPED, LabConfig
 from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
 from lioncub.lab.session import free_port, running
@@ -40,10 +41,11 @@ def run_compare(config: CompareConfig, console: Console | None = None) -> list[C
     console = Console() if console is None else console
     footing = find_footing()
     if not footing.networked:
-        console.print(f"UNSHAPED: all hosts share loopback, so rates mean nothing here. {footing.reason}")
-    job = load_job(config.job)
-    for examples in config.examples:
-        job.check(examples)
+        console.print(f"UNSHAPED: all hosts share loopback, so rates mean nothing here. {footing.reason}", markup=False)
+        config = replace(config, rates=(UNSHAPED,))
+    job = load_job(config.job, text=config.data)
+    config = replace(config, data=job.data)
+    check_examples(job, config)
     config.out.mkdir(parents=True, exist_ok=True)
     compared = Comparison(config, footing)
     todo = {place: compared.missing(place) for place in config.places()}
@@ -52,6 +54,16 @@ def run_compare(config: CompareConfig, console: Console | None = None) -> list[C
         for place, methods in todo.items():
             compared.train(place, methods, progress)
     return compared.cells()
+
+
+def check_examples(job: Job, config: CompareConfig) -> None:
+    """Before any host is started: whether batches of this size can be drawn, and every host has a share to validate."""
+    for examples in config.examples:
+        job.check(examples)
+        if config.validations:
+            sequences = len(job.validation(config.validation_examples, batch=examples)[0])
+            if sequences < max(config.hosts):
+                raise ConfigError(f"{sequences} examples to validate cannot be shared by {max(config.hosts)} hosts")
 
 
 class Comparison:
@@ -66,8 +78,12 @@ class Comparison:
         """Those of this comparison's settings; the file may hold others."""
         if not self.config.records.exists():
             return []
-        settings = json.loads(json.dumps(self.config.settings()))
-        return [cell for cell in read_cells(self.config.records) if cell.settings == settings]
+        return [cell for cell in read_cells(self.config.records) if cell.settings == self.settings()]
+
+    def settings(self) -> dict[str, Any]:
+        """The key of resuming: also what the hosts stand on."""
+        stands_on = {"network": "namespaces" if self.footing.networked else "loopback"}
+        return dict(json.loads(json.dumps(self.config.settings() | stands_on)))
 
     def missing(self, place: Place) -> list[str]:
         there = {cell.method for cell in self.cells() if cell.place == self.blank("", place).place and not cell.error}
@@ -89,7 +105,7 @@ class Comparison:
             seed=self.config.seed,
             lr=0.0,
             weight_decay=0.0,
-            settings=self.config.settings(),
+            settings=self.settings(),
             machine=self.machine,
             command=self.command,
         )

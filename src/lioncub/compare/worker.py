@@ -73,12 +73,15 @@ class Training:
         self.seconds: list[float] = []
         self.updates: list[float] = []
         self.traffic: list[Counters] = []
+        self.planned: list[int] = []
+        self.mark = Counters()
         self.points: list[Point] = []
 
     def run(self) -> dict[str, Any]:
         """Warm up, decide on the number of steps, train; what host 0 writes down about it."""
         given = self.config.settings
         self.note(None, self.validate())
+        self.mark = self.odometer.read()
         for _ in range(given["warmup"]):
             self.note(self.step())
         steps = self.agree(self.steps_that_fit(given))
@@ -90,8 +93,14 @@ class Training:
         return self.figures(given["warmup"])
 
     def step(self) -> float:
-        """The clock runs from a batch to the end of its optimizer step."""
-        before = self.odometer.read()
+        """The clock runs from a batch to the end of its optimizer step.
+
+        Bytes are counted from one step's end to the next, for some leave the queues after their step. Hosts that do
+        not communicate start together all the same: else those that lag would compute with the cores for themselves.
+        """
+        if self.method == COMPUTE_ALONE:
+            dist.barrier()
+            self.mark = self.odometer.read()
         start = perf_counter()
         inputs, targets = self.job.batch(self.batches, self.config.examples)
         loss = self.job.loss(self.module, inputs, targets)
@@ -100,15 +109,17 @@ class Training:
         updated = update(self.optimizer)
         self.seconds.append(perf_counter() - start)
         self.updates.append(updated)
-        self.traffic.append(self.odometer.read().since(before))
+        mark = self.odometer.read()
+        self.traffic.append(mark.since(self.mark))
+        self.mark = mark
+        self.planned.append(self.optimizer.stats.bytes_sent if isinstance(self.optimizer, DistributedLion) else 0)
         if not math.isfinite(loss.item()):
             raise CompareError(f"{self.method}: the loss became {loss.item()} at step {len(self.seconds)}")
         return float(loss.item())
 
     def steps_that_fit(self, given: dict[str, Any]) -> int:
-        """From the warm-up's steps but the first."""
-        usual = median(self.seconds[1:] or self.seconds)
-        fitting = max(int(given["least_steps"]), int(given["seconds"] / usual))
+        """As long as the warm-up's last: some methods begin with steps of another kind."""
+        fitting = max(int(given["least_steps"]), int(given["seconds"] / self.seconds[-1]))
         return min(int(given["steps"]), fitting)
 
     def agree(self, value: int) -> int:
@@ -142,10 +153,11 @@ class Training:
         inputs, targets = inputs[rank::size], targets[rank::size]
         total = torch.tensor([self.job.loss(self.model, inputs, targets).item() * len(inputs), len(inputs)])
         dist.all_reduce(total)
+        self.mark = self.odometer.read()
         return (total[0] / total[1]).item()
 
     def figures(self, warmup: int) -> dict[str, Any]:
-        """Medians over the timed steps; of the slowest host, for a step is as slow as that."""
+        """Medians (bytes: means) over the timed steps; of the slowest host, for a step is as slow as that."""
         seconds, updates, traffic = self.seconds[warmup:], self.updates[warmup:], self.traffic[warmup:]
         lower, _, upper = quantiles(seconds, n=4, method="inclusive") if len(seconds) > 1 else seconds * 3
         figures = {
@@ -155,15 +167,14 @@ class Training:
             "update_seconds": median(updates),
             "bytes_sent": sum(each.sent_bytes for each in traffic) / len(traffic),
             "bytes_received": sum(each.received_bytes for each in traffic) / len(traffic),
+            "bytes_planned": sum(self.planned[warmup:]) / len(traffic),
         }
         largest = largest_of(list(figures.values()))
-        stats = self.optimizer.stats if isinstance(self.optimizer, DistributedLion) else None
         return dict(zip(figures, largest, strict=True)) | {
             "steps": len(seconds),
             "parameters": sum(param.numel() for param in self.model.parameters()),
             "lr": self.optimizer.param_groups[0]["lr"],
             "weight_decay": self.optimizer.param_groups[0]["weight_decay"],
-            "bytes_planned": float(stats.bytes_sent) if stats else 0.0,
             "points": [asdict(point) for point in self.points],
         }
 
@@ -188,7 +199,7 @@ def largest_of(figures: list[float]) -> list[float]:
 
 def main() -> None:
     config = WorkerConfig.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    job = load_job(config.settings["job"])
+    job = load_job(config.settings["job"], text=config.settings["data"])
     dist.init_process_group("gloo", timeout=GROUP_TIMEOUT)
     file = open(config.journal, "a", encoding="utf-8") if dist.get_rank() == 0 else None  # noqa: SIM115
     try:

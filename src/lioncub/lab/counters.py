@@ -10,7 +10,7 @@ from lioncub.lab.errors import LabError
 
 @dataclass(frozen=True)
 class Counters:
-    """Since the interface was made; frames with their Ethernet headers."""
+    """Since the interface was made, with the headers of what passed it."""
 
     sent_bytes: int = 0
     received_bytes: int = 0

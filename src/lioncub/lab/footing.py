@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 
-from lioncub.lab.network import bridge_commands, outer_command
+from lioncub.lab.network import bridge_commands, naming_commands, outer_command
 from lioncub.lab.rates import Rate
 
 TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
@@ -27,7 +29,7 @@ class Footing:
 
 
 def find_footing() -> Footing:
-    """The first way that works, tried on a bridge and a shaped interface that vanish at once."""
+    """The first way that works, tried on a bridge and a shaped cable that vanish at once."""
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if missing:
         return Footing("loopback", networked=False, reason=f"install {' and '.join(missing)}")
@@ -44,8 +46,10 @@ def find_footing() -> Footing:
 
 def probe(options: tuple[str, ...]) -> str:
     """Why a network cannot be made this way; empty if it can."""
-    shape = ["tc", "qdisc", "add", "dev", "lo", *Rate(10**9).shaping()]
-    script = " && ".join(" ".join(command) for command in [*bridge_commands(), shape])  # words without spaces, all ours
+    cable = ["ip", "link", "add", "port0", "type", "veth", "peer", "name", "port1"]
+    shape = ["tc", "qdisc", "add", "dev", "port0", *Rate(10**9).shaping()]
+    memory, *_ = naming_commands(tempfile.gettempdir())
+    script = " && ".join(shlex.join(command) for command in [*bridge_commands(), cable, shape, memory])
     try:
         done = subprocess.run(
             outer_command(options, ["sh", "-c", script]),

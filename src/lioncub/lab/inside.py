@@ -11,26 +11,34 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from lioncub.lab.counters import Counters, read_counters
 from lioncub.lab.errors import LabError
-from lioncub.lab.network import Command, bridge_commands, holder_command, host_commands, host_launch, store_command
+from lioncub.lab.network import (
+    Command,
+    bridge_commands,
+    holder_command,
+    host_commands,
+    host_launch,
+    naming_commands,
+    store_command,
+)
 from lioncub.lab.plan import INTERFACE, LOOPBACK, HostPlan, Plan
-from lioncub.lab.processes import adopt_orphans, descendants, kill_descendants
+from lioncub.lab.processes import adopt_orphans, descendants, kill_descendants, namespace_of
 
 GRACE_SECONDS = 10.0
 LINGER_SECONDS = 15.0
 """How long the others may go on when one host failed: to notice it and say so."""
 POLL_SECONDS = 0.05
 STOPPED = 130
-SCRATCH = Path("/mnt")
-"""A folder that every system has: for a moment, something of the lab's own is mounted over it."""
+SCRATCH = tempfile.gettempdir()
 
 
 class Host:
@@ -45,9 +53,9 @@ class Host:
     def connect(self) -> None:
         """Make the namespace and plug its cable in."""
         self.holder = subprocess.Popen(holder_command(self.plan), stdin=subprocess.PIPE)
-        own = os.readlink("/proc/self/ns/net")
+        own = namespace_of(os.getpid())
         deadline = time.monotonic() + GRACE_SECONDS
-        while os.readlink(f"/proc/{self.holder.pid}/ns/net") == own:
+        while namespace_of(self.holder.pid) in ("", own):
             if self.holder.poll() is not None or time.monotonic() > deadline:
                 raise LabError(f"{self.plan.name}: no network namespace could be made")
             time.sleep(0.002)
@@ -100,7 +108,10 @@ class Host:
 
 def main() -> None:
     adopt_orphans()
-    plan = Plan.from_json(sys.stdin.readline())
+    told = sys.stdin.readline()
+    if not told:  # whoever started it is gone already
+        sys.exit(STOPPED)
+    plan = Plan.from_json(told)
     hosts = [Host(index, host, networked=plan.networked) for index, host in enumerate(plan.hosts)]
     stop = threading.Event()
     threading.Thread(target=watch, args=(sys.stdin, stop), daemon=True).start()
@@ -129,7 +140,14 @@ def watch(orders: TextIO, stop: threading.Event) -> None:
     for line in orders:
         if line.strip() == "stop":
             stop.set()
-    kill_descendants(os.getpid())
+    end_at_once()
+
+
+def end_at_once() -> NoReturn:
+    """Again and again: what is being started while others are killed must not get away."""
+    deadline = time.monotonic() + GRACE_SECONDS
+    while descendants(os.getpid()) and time.monotonic() < deadline:
+        kill_descendants(os.getpid())
     os._exit(STOPPED)
 
 
@@ -143,11 +161,12 @@ def build(hosts: Sequence[Host]) -> None:
 
 def name_hosts(hosts: Sequence[Host]) -> None:
     """The hosts know one another by name. The file is in memory, seen by the lab alone, and goes with it."""
+    cover, bind, uncover = naming_commands(SCRATCH)
     lines = [f"{LOOPBACK} localhost", *(f"{host.plan.address} {host.plan.name}" for host in hosts)]
-    run(["mount", "-t", "tmpfs", "lioncub-lab", str(SCRATCH)])
-    (SCRATCH / "hosts").write_text("\n".join(lines) + "\n")
-    run(["mount", "--bind", str(SCRATCH / "hosts"), "/etc/hosts"])
-    run(["umount", "--lazy", str(SCRATCH)])
+    run(cover)
+    (Path(SCRATCH) / "hosts").write_text("\n".join(lines) + "\n")
+    run(bind)
+    run(uncover)
 
 
 def run(command: Command) -> None:
@@ -209,7 +228,10 @@ _speaking = threading.Lock()
 
 def say(line: str) -> None:
     with _speaking:
-        print(line, flush=True)
+        try:
+            print(line, flush=True)
+        except BrokenPipeError:  # nobody listens any more, as after `lioncub lab … | head`
+            end_at_once()
 
 
 def prefix(index: int) -> str:

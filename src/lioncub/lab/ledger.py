@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from lioncub.lab.errors import LabError
 from lioncub.lab.processes import descendants, start_time
 
 
@@ -19,7 +20,7 @@ def folder() -> Path:
     path = Path(tempfile.gettempdir()) / f"lioncub-lab-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     if path.is_symlink() or path.stat().st_uid != os.getuid():
-        raise PermissionError(f"{path} belongs to someone else")
+        raise LabError(f"{path} belongs to someone else: set TMPDIR to a folder of your own")
     return path
 
 
@@ -46,7 +47,9 @@ def entered(holder: int) -> Iterator[None]:
     """Noted while the block runs."""
     entry = Entry(os.getpid(), start_time(os.getpid()), holder, start_time(holder))
     path = folder() / f"{holder}.json"
-    path.write_text(json.dumps(asdict(entry)))
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(asdict(entry)))
+    new.replace(path)
     try:
         yield
     finally:

@@ -25,6 +25,16 @@ def store_command(plan: Plan) -> Command:
     return [sys.executable, "-m", "lioncub.lab.store", *plan.store.split()]
 
 
+def naming_commands(scratch: str) -> list[Command]:
+    """For a file of names, ``scratch/hosts``, between the first and the second: memory over a folder, the file over the
+    system's own, the folder as it was. All are seen by the lab alone."""
+    return [
+        ["mount", "-t", "tmpfs", "lioncub-lab", scratch],
+        ["mount", "--bind", f"{scratch}/hosts", "/etc/hosts"],
+        ["umount", "--lazy", scratch],
+    ]
+
+
 def host_commands(index: int, host: HostPlan, pid: str) -> list[Command]:
     """``pid``: a process in the host's namespace. Both ends of the cable are shaped: what the host sends, and what
     it is sent."""

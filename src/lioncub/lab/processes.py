@@ -47,3 +47,11 @@ def kill_descendants(ancestor: int, number: signal.Signals = signal.SIGKILL) -> 
             os.kill(pid, number)
         except ProcessLookupError:
             continue
+
+
+def namespace_of(pid: int) -> str:
+    """What names its network namespace; empty where the process has ended."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return ""

@@ -9,7 +9,15 @@ from rich.console import Console
 from lioncub.lab import ledger
 from lioncub.lab.config import LabConfig
 from lioncub.lab.footing import Footing, find_footing
-from lioncub.lab.network import bridge_commands, holder_command, host_commands, host_launch, store_command
+from lioncub.lab.inside import SCRATCH
+from lioncub.lab.network import (
+    bridge_commands,
+    holder_command,
+    host_commands,
+    host_launch,
+    naming_commands,
+    store_command,
+)
 from lioncub.lab.plan import Plan, plan_of
 from lioncub.lab.session import free_port, launch_command, running
 
@@ -39,12 +47,12 @@ def describe(config: LabConfig, footing: Footing) -> str:
 def dry_run(plan: Plan, footing: Footing) -> list[str]:
     """Every command, in order. ``HOST0`` stands for the process that holds the namespace of host 0."""
     commands = [launch_command(footing)]
-    commands += bridge_commands() if footing.networked else []
-    commands += [store_command(plan)] if plan.store else []
+    commands += [*bridge_commands(), *naming_commands(SCRATCH)] if footing.networked else []
     for index, host in enumerate(plan.hosts):
         pid = host.name.upper()
         if footing.networked:
             commands += [holder_command(host), *host_commands(index, host, pid)]
+    commands += [store_command(plan)] if plan.store else []
     lines = [shlex.join(command) for command in commands]
     for host in plan.hosts:
         words = [f"{name}={value}" for name, value in host.environment.items()]

@@ -70,7 +70,7 @@ def places_of(cells: Iterable[Cell]) -> list[Place]:
     """The places, sorted: by job, hosts, link (the slowest first), examples, seed."""
     found: dict[object, list[Cell]] = {}
     for cell in sorted(cells, key=_order):
-        found.setdefault((cell.place, cell.seed), []).append(cell)
+        found.setdefault(cell.group, []).append(cell)
     return [Place(cells=tuple(sorted(members, key=lambda cell: rank(cell.method)))) for members in found.values()]
 
 

@@ -95,7 +95,8 @@ def _range(duels: Sequence[Duel], num_places: int) -> str:
     factors = sorted(duel.faster for duel in duels)
     least, most = digits(factors[0]), digits(factors[-1])
     missing = f"; {num_places - len(duels)} cannot be compared" if len(duels) < num_places else ""
-    return f"Over {num_places} places: {least} to {most} times as fast{missing}."
+    spread = f"{least} to {most} times as fast" if len(duels) > 1 else "only this one can be compared"
+    return f"Over {num_places} places: {spread}{missing if len(duels) > 1 else ''}."
 
 
 def _pace(factor: float) -> str:
