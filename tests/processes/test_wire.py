@@ -20,17 +20,18 @@ class Counter:
 
     def __init__(self, patch: pytest.MonkeyPatch, num_workers: int) -> None:
         self.sent = self.received = self.messages = 0
-        send, receive, all_to_all, gather = dist.isend, dist.irecv, dist.all_to_all_single, dist.all_gather_single
+        send, receive = dist.ProcessGroup.send, dist.ProcessGroup.recv
+        all_to_all, gather = dist.all_to_all_single, dist.all_gather_single
         others = num_workers - 1
 
-        def isend(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            self.sent += tensor.nbytes
+        def count_send(group: dist.ProcessGroup, tensors: list[Tensor], *args: Any) -> Any:
+            self.sent += sum(tensor.nbytes for tensor in tensors)
             self.messages += 1
-            return send(tensor, *args, **kwargs)
+            return send(group, tensors, *args)
 
-        def irecv(tensor: Tensor, *args: Any, **kwargs: Any) -> Any:
-            self.received += tensor.nbytes
-            return receive(tensor, *args, **kwargs)
+        def count_recv(group: dist.ProcessGroup, tensors: list[Tensor], *args: Any) -> Any:
+            self.received += sum(tensor.nbytes for tensor in tensors)
+            return receive(group, tensors, *args)
 
         def all_to_all_single(out: Tensor, inp: Tensor, *args: Any, **kwargs: Any) -> Any:
             self.sent += inp.nbytes // num_workers * others
@@ -44,7 +45,9 @@ class Counter:
             self.messages += others
             return gather(out, inp, *args, **kwargs)
 
-        for stand_in in (isend, irecv, all_to_all_single, all_gather_single):
+        patch.setattr(dist.ProcessGroup, "send", count_send)
+        patch.setattr(dist.ProcessGroup, "recv", count_recv)
+        for stand_in in (all_to_all_single, all_gather_single):
             patch.setattr(dist, stand_in.__name__, stand_in)
 
 
