@@ -48,7 +48,7 @@ def options(
 
 @app.command()
 def demo(
-    steps: Annotated[int, typer.Option(help="Timed steps of each method.", show_default="120")] = 120,
+    steps: Annotated[int, typer.Option(help="Timed steps of each method.")] = 120,
     rate: Annotated[str, typer.Option(help="Of the four hosts' links.")] = "100mbit",
     seed: Annotated[int, typer.Option(help="Of the weights and the batches.")] = 0,
     out: Annotated[Path, typer.Option(help="Where records.jsonl and report.html go.")] = Path("demo-out"),
