@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
@@ -12,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from lioncub import DistributedLion, Lion, LionCub, Mean, Vote
-from lioncub.codecs.levels import Grid
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE, POWERSGD_RANK
 
 
@@ -64,29 +64,12 @@ def alone(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimize
     return model, Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
 
 
-def distributed(codec: Vote | Mean, collective: str = "two-phase") -> Build:
+def ours(kind: type[DistributedLion], **settings: Any) -> Build:
+    """By the same exchange for all, unless the method is another exchange."""
+
     def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-        return model, DistributedLion(
-            model.named_parameters(),
-            lr=given.lr,
-            weight_decay=given.weight_decay,
-            codec=codec,
-            collective=collective,
-        )
-
-    return build
-
-
-def cub(bits: int, grid: Grid = "midrise") -> Build:
-    def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-        return model, LionCub(
-            model.named_parameters(),
-            lr=given.lr,
-            weight_decay=given.weight_decay,
-            bits=bits,
-            grid=grid,
-            collective="two-phase",
-        )
+        common: dict[str, Any] = {"lr": given.lr, "weight_decay": given.weight_decay, "collective": "two-phase"}
+        return model, kind(model.named_parameters(), **(common | settings))
 
     return build
 
@@ -97,11 +80,11 @@ BUILDERS: dict[str, Build] = {
     "ddp-adamw": ddp_adamw,
     "ddp-fp16": ddp_fp16,
     "ddp-powersgd": ddp_powersgd,
-    "server": distributed(Vote(), "server"),
-    "vote": distributed(Vote()),
-    "mean": distributed(Mean()),
-    "cub-1": cub(1),
-    "cub-2": cub(2),
-    "cub-4": cub(4, "log"),
-    "cub-8": cub(8),
+    "server": ours(DistributedLion, codec=Vote(), collective="server"),
+    "vote": ours(DistributedLion, codec=Vote()),
+    "mean": ours(DistributedLion, codec=Mean()),
+    "cub-1": ours(LionCub, bits=1),
+    "cub-2": ours(LionCub, bits=2),
+    "cub-4": ours(LionCub, bits=4, grid="log"),
+    "cub-8": ours(LionCub, bits=8),
 }
