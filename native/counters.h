@@ -88,7 +88,7 @@ inline void end_stream() {
 #endif
 }
 
-inline bool aligned(const uint64_t *to) { return reinterpret_cast<uintptr_t>(to) % sizeof(Wide) == 0; }
+inline bool aligned(const void *to) { return reinterpret_cast<uintptr_t>(to) % sizeof(Wide) == 0; }
 
 template <class W> struct Sum {
     W sum, carry;

@@ -12,9 +12,27 @@
 namespace lioncub::ISA_SPACE {
 namespace {
 
-constexpr int64_t LONG_TILE = 1 << 14;  // where nothing is kept between two passes over a tile
-constexpr int64_t DISTANCE = 2048;      // elements that are asked for ahead
-constexpr int64_t TILE = 256;           // elements that are worked on at a time, in the first-level cache
+constexpr int64_t TILE = 64;       // elements that are worked on at a time, in the first-level cache
+constexpr int64_t DISTANCE = 2048;  // elements that are asked for ahead
+constexpr int LANES = 4;            // places of a range that are worked on in turn
+
+// Walks over a range in LANES places at once, a tile of each in turn: one core has more of memory's answers under way
+// from several places than from one. ``walk(from, to)`` makes what walks over a part of it, tile by tile by ``next()``.
+template <class Walk, class Body> void in_lanes(int64_t first, int64_t last, Walk walk, Body body) {
+    auto lane = [&](int64_t k) {
+        const int64_t units = (last - first) / TILE;
+        return walk(first + units * k / LANES * TILE, k + 1 == LANES ? last : first + units * (k + 1) / LANES * TILE);
+    };
+    decltype(walk(first, last)) lanes[LANES] = {lane(0), lane(1), lane(2), lane(3)};
+    for (bool more = true; more;) {
+        more = false;
+        for (auto &tile : lanes) {
+            if (!tile.next()) continue;
+            body(tile);
+            more = true;
+        }
+    }
+}
 
 // ---- the update vector, a tile at a time ---------------------------------------------------------------------------
 
@@ -48,28 +66,24 @@ template <class M> void fill_copy(const Part &part, int64_t offset, int64_t n, f
     for (int64_t j = 0; j < n; ++j) u[j] = M::get(m[j]);
 }
 
-// Copies past the caches: memory that is only written need not be read first.
-inline void stream_bytes(char *to, const char *from, int64_t n) {
-    const int64_t lead = std::min<int64_t>(-reinterpret_cast<uintptr_t>(to) % sizeof(Wide), n);
-    std::memcpy(to, from, lead);
-    int64_t done = lead;
-    for (; done + int64_t(sizeof(Wide)) <= n; done += sizeof(Wide)) {
-        Wide value;
-        std::memcpy(&value, from + done, sizeof value);
-        stream(reinterpret_cast<uint64_t *>(to + done), value);
-    }
-    std::memcpy(to + done, from + done, n - done);
-}
-
-// The momentum after this step, from a tile that has just been read.
+// The momentum after this step, from a tile that has just been read. It goes past the caches where it can: memory that
+// is only written need not be read first.
 template <class M, class G> void write_next(const Part &part, int64_t offset, int64_t n) {
     auto m = static_cast<const typename M::Raw *>(part.m) + offset;
     auto g = static_cast<const typename G::Raw *>(part.g) + offset;
+    auto to = static_cast<typename M::Raw *>(part.next) + offset;
     const float beta = part.next_beta, gain = part.next_gain;
     alignas(64) typename M::Raw next[TILE];
-    for (int64_t j = 0; j < n; ++j) next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0);
-    auto to = static_cast<typename M::Raw *>(part.next) + offset;
-    stream_bytes(reinterpret_cast<char *>(to), reinterpret_cast<const char *>(next), n * sizeof next[0]);
+    auto one = [&](int64_t j) { next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0); };
+    if (n == TILE && aligned(to)) {
+        for (int64_t j = 0; j < TILE; ++j) one(j);
+        for (size_t k = 0; k < sizeof next / sizeof(Wide); ++k) {
+            stream(reinterpret_cast<uint64_t *>(to) + k * words_in<Wide>, reinterpret_cast<const Wide *>(next)[k]);
+        }
+    } else {
+        for (int64_t j = 0; j < n; ++j) one(j);
+        std::memcpy(to, next, n * sizeof next[0]);
+    }
 }
 
 void write_next_of(const Part &part, int64_t offset, int64_t n) {
@@ -104,13 +118,12 @@ struct Piece {
     int64_t offset;       // of the first element inside the part
 };
 
-// Walks over a range of blocks tile by tile, and knows which part lies where.
+// Walks over elements of an update vector, whole blocks, tile by tile, and knows which part lies where.
 class Tiles {
   public:
     ~Tiles() { end_stream(); }
 
-    Tiles(const Update &update, int64_t first_block, int64_t last_block)
-        : update_(update), next_(first_block * BLOCK), end_(last_block * BLOCK) {
+    Tiles(const Update &update, int64_t from, int64_t to) : update_(update), next_(from), end_(to) {
         auto after = std::upper_bound(update.parts.begin(), update.parts.end(), next_,
                                       [](int64_t element, const Part &part) { return element < part.start; });
         number_ = std::max<int64_t>(after - update.parts.begin() - 1, 0);
@@ -179,11 +192,15 @@ class Tiles {
     int64_t next_, end_, number_;
 };
 
+template <class Body> void each_tile(const Update &update, int64_t first_block, int64_t last_block, Body body) {
+    auto walk = [&](int64_t from, int64_t to) { return Tiles(update, from, to); };
+    in_lanes(first_block * BLOCK, last_block * BLOCK, walk, body);
+}
+
 bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t first, int64_t last) {
     bool finite = true;
-    Tiles tile(update, first, last);
     const int planes = abstain ? 2 : 1;
-    while (tile.next()) {
+    each_tile(update, first, last, [&](const Tiles &tile) {
         finite &= all_finite(tile.u, tile.size);
         uint64_t *to = out + tile.first / BLOCK * planes;
         for (int64_t b = 0; b < tile.size / BLOCK; ++b) {
@@ -192,7 +209,7 @@ bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t fir
             to[b * planes] = positive;
             if (abstain) to[b * planes + 1] = ~zero;
         }
-    }
+    });
     return finite;
 }
 
@@ -203,15 +220,14 @@ template <class T> void put_all(const float *u, int64_t n, void *out) {
 
 bool encode_values(const Update &update, Type type, void *out, int64_t first, int64_t last) {
     bool finite = true;
-    Tiles tile(update, first, last);
-    while (tile.next()) {
+    each_tile(update, first, last, [&](const Tiles &tile) {
         finite &= all_finite(tile.u, tile.size);
         if (type == Type::f32) {
             put_all<F32>(tile.u, tile.size, static_cast<float *>(out) + tile.first);
         } else {
             put_all<BF16>(tile.u, tile.size, static_cast<uint16_t *>(out) + tile.first);
         }
-    }
+    });
     return finite;
 }
 
@@ -293,8 +309,7 @@ void encode_levels(const Update &update, const float *units, const Quantiser &q,
         grids[int(q.grid)](&none, 1, 1.0f, q, &zero);
         return zero;
     }();
-    Tiles tile(update, first, last);
-    while (tile.next()) {
+    each_tile(update, first, last, [&](const Tiles &tile) {
         int64_t filled = 0;
         for (int64_t k = 0; k < tile.num_pieces; ++k) {
             const Piece &piece = tile.pieces[k];
@@ -310,7 +325,7 @@ void encode_levels(const Update &update, const float *units, const Quantiser &q,
             *to++ = positive;
             for (int k = 0; k < q.bits - 1; ++k) *to++ = plane_word(index + b * BLOCK, k);
         }
-    }
+    });
 }
 
 // ---- moving --------------------------------------------------------------------------------------------------------
@@ -445,22 +460,37 @@ template <class X, class M, class G> int64_t lion_one(const Stride &s, int64_t o
 
 template <class T> int x_format(const T &t) { return t.noise.on && t.x_type == Type::bf16 ? 3 : int(t.x_type); }
 
-// ``body(tensor, offset, n)`` for elements first..last of all tensors back to back, a tile at a time.
-template <int64_t SIZE, class T, class Body>
-void tiles_of(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
-    int64_t before = 0;
-    for (const T &tensor : tensors) {
-        int64_t offset = std::max<int64_t>(first - before, 0);
-        const int64_t end = std::min(tensor.numel, last - before);
-        while (offset < end) {
-            // A tile ends at multiples of SIZE, so that 2^32 coordinates, where the noise's key changes, end one too.
-            const int64_t n = std::min(SIZE - offset % SIZE, end - offset);
-            body(tensor, offset, n);
-            offset += n;
-        }
-        before += tensor.numel;
-        if (before >= last) return;
+// Walks over elements first..last of all tensors back to back, a tile at a time.
+template <class T> class Walk {
+  public:
+    Walk(const std::vector<T> &tensors, int64_t first, int64_t last)
+        : next_(tensors.data()), end_(next_ + tensors.size()), left_(last - first), at_(first) {
+        while (next_ != end_ && at_ >= next_->numel) at_ -= next_++->numel;
     }
+
+    const T *tensor = nullptr;
+    int64_t offset = 0, n = 0;  // of the tile, in the tensor
+
+    bool next() {
+        while (next_ != end_ && at_ == next_->numel) ++next_, at_ = 0;
+        if (next_ == end_ || left_ <= 0) return false;
+        tensor = next_;
+        offset = at_;
+        // A tile ends at multiples of TILE, so that 2^32 coordinates, where the noise's key changes, end one too.
+        n = std::min({TILE - offset % TILE, tensor->numel - offset, left_});
+        at_ += n;
+        left_ -= n;
+        return true;
+    }
+
+  private:
+    const T *next_, *end_;
+    int64_t left_, at_;
+};
+
+template <class T, class Body> void each_tile(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
+    auto walk = [&](int64_t from, int64_t to) { return Walk<T>(tensors, from, to); };
+    in_lanes(first, last, walk, [&](const Walk<T> &tile) { body(*tile.tensor, tile.offset, tile.n); });
 }
 
 void apply(const std::vector<Move> &moves, const Direction &direction, int64_t first, int64_t last) {
@@ -468,7 +498,7 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
                                                           move_only<NoisyBF16>};
     static constexpr decltype(&move_and_advance<F32, F32, F32>) both[4][2][3] = BY_FORMATS(move_and_advance);
     alignas(64) float out[TILE + BLOCK];
-    tiles_of<TILE>(moves, first, last, [&](const Move &move, int64_t offset, int64_t n) {
+    each_tile(moves, first, last, [&](const Move &move, int64_t offset, int64_t n) {
         toward(direction, move, offset, n, out);
         if (move.m) {
             both[x_format(move)][int(move.m_type)][int(move.g_type)](move, offset, n, out);
@@ -481,7 +511,7 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
 int64_t lion(const std::vector<Stride> &strides, int64_t first, int64_t last) {
     static constexpr decltype(&lion_one<F32, F32, F32>) bodies[4][2][3] = BY_FORMATS(lion_one);
     int64_t skipped = 0;
-    tiles_of<LONG_TILE>(strides, first, last, [&](const Stride &stride, int64_t offset, int64_t n) {
+    each_tile(strides, first, last, [&](const Stride &stride, int64_t offset, int64_t n) {
         skipped += bodies[x_format(stride)][int(stride.m_type)][int(stride.g_type)](stride, offset, n);
     });
     return skipped;

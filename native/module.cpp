@@ -1,9 +1,11 @@
-// The Python module: reads tables of numbers and addresses, shares the work out among threads, without the GIL.
+// The Python module: reads operands, shares the work out among threads, without the GIL.
 //
-// Tensors come as addresses (an ndarray argument would cost 10 µs each, and could silently copy). native.py owns the
-// tensors, checks their types, sizes and memory order, and keeps them alive until the call is over.
+// Operands are read from the tuples of operands.py where every tensor is plain (see tensors.h), else from tables of
+// numbers and addresses that native.py makes of copies (an ndarray argument would cost 10 µs each, and could silently
+// copy). native.py owns the tensors, checks their sizes, and keeps them alive until the call is over.
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -14,10 +16,15 @@
 #include <string>
 
 #include "kernels.h"
+#include "tensors.h"
 #include "threads.h"
 
-namespace nb = nanobind;
 using namespace lioncub;
+
+using Moves = std::vector<Move>;
+using Strides = std::vector<Stride>;
+NB_MAKE_OPAQUE(Moves)
+NB_MAKE_OPAQUE(Strides)
 
 namespace {
 
@@ -48,11 +55,121 @@ void expect(bool condition, const char *what) {
     if (!condition) throw std::invalid_argument(what);
 }
 
-// ---- tables from Python: one row of integers and one of numbers for each tensor ------------------------------------
+Noise noise_of(int64_t low, int64_t high) { return {low >= 0, uint32_t(low), uint32_t(high)}; }
 
-Update update_of(const Ints &ints, const Floats &floats, int64_t step) {
+// ---- operands from the tuples of operands.py; nothing where some tensor is not plain -------------------------------
+
+Reader reader;
+
+// One operand: a tuple whose fields are read in order.
+class Fields {
+  public:
+    Fields(nb::handle tuple, Py_ssize_t count) : tuple_(tuple) {
+        const bool fits = PyTuple_Check(tuple.ptr()) && PyTuple_GET_SIZE(tuple.ptr()) == count;
+        expect(fits, "an operand is a tuple of operands.py");
+    }
+
+    PyObject *object() { return PyTuple_GET_ITEM(tuple_.ptr(), next_++); }
+    float number() { return float(nb::cast<double>(nb::handle(object()))); }
+    int64_t integer() { return nb::cast<int64_t>(nb::handle(object())); }
+
+    Noise noise() {
+        const nb::handle key = object();
+        if (key.is_none()) return noise_of(-1, 0);
+        Fields words(key, 2);
+        const int64_t low = words.integer();
+        return noise_of(low, words.integer());
+    }
+
+    // A tensor that is not plain, or not ``numel`` long, spoils the operand.
+    View tensor(int64_t numel = -1) {
+        const std::optional<View> view = reader.read(object());
+        plain &= view && (numel < 0 || view->numel == numel);
+        return view.value_or(NONE);
+    }
+
+    View tensor_or_none(int64_t numel) {
+        if (PyTuple_GET_ITEM(tuple_.ptr(), next_) != Py_None) return tensor(numel);
+        ++next_;
+        return NONE;
+    }
+
+    bool plain = true;
+
+  private:
+    static constexpr View NONE = {nullptr, 0, Type::f32};
+    nb::handle tuple_;
+    Py_ssize_t next_ = 0;
+};
+
+std::optional<Update> read_update(nb::sequence parts, nb::sequence starts, nb::sequence lengths) {
+    Update update{{}, 0};
+    const size_t count = nb::len(parts);
+    expect(nb::len(starts) == count && nb::len(lengths) == count, "as many starts and lengths as parts");
+    update.parts.reserve(count);
+    for (size_t k = 0; k < count; ++k) {
+        const nb::object tuple = parts[k];
+        Fields fields(tuple, 7);
+        Part part{};
+        part.start = nb::cast<int64_t>(starts[k]), part.numel = nb::cast<int64_t>(lengths[k]);
+        const View m = fields.tensor_or_none(part.numel), g = fields.tensor_or_none(part.numel);
+        part.beta = fields.number(), part.gain = fields.number();
+        const View next = fields.tensor_or_none(part.numel);
+        part.next_beta = fields.number(), part.next_gain = fields.number();
+        if (!fields.plain || (next.data && next.type != m.type)) return {};
+        part.m = m.data, part.m_type = m.type;
+        if (m.data) part.g = g.data, part.g_type = g.type;
+        if (part.g) part.next = next.data;
+        update.parts.push_back(part);
+    }
+    return update;
+}
+
+std::optional<Moves> read_moves(nb::sequence tuples, int64_t end) {
+    Moves moves;
+    const size_t count = nb::len(tuples);
+    moves.reserve(count);
+    for (size_t k = 0; k < count; ++k) {
+        const nb::object tuple = tuples[k];
+        Fields fields(tuple, 10);
+        Move move{};
+        const View x = fields.tensor();
+        move.start = fields.integer(), move.lr = fields.number(), move.decay = fields.number();
+        move.num_voters = std::max<int64_t>(fields.integer(), 1);
+        const View m = fields.tensor_or_none(x.numel), g = fields.tensor_or_none(x.numel);
+        move.beta = fields.number(), move.gain = fields.number(), move.noise = fields.noise();
+        if (!fields.plain || m.type == Type::f16 || move.start < 0 || move.start > end - x.numel) return {};
+        move.numel = x.numel, move.x = x.data, move.x_type = x.type;
+        if (m.data && g.data) move.m = m.data, move.m_type = m.type, move.g = g.data, move.g_type = g.type;
+        moves.push_back(move);
+    }
+    return moves;
+}
+
+std::optional<Strides> read_strides(nb::sequence tuples) {
+    Strides strides;
+    const size_t count = nb::len(tuples);
+    strides.reserve(count);
+    for (size_t k = 0; k < count; ++k) {
+        const nb::object tuple = tuples[k];
+        Fields fields(tuple, 10);
+        const View x = fields.tensor(), m = fields.tensor(x.numel), g = fields.tensor(x.numel);
+        if (!fields.plain || m.type == Type::f16) return {};
+        Stride stride{x.numel, x.data, m.data, g.data, x.type, m.type, g.type, 0, 0, 0, 0, 0, 0, {}};
+        for (float *number : {&stride.lr, &stride.decay, &stride.beta1, &stride.gain1, &stride.beta2, &stride.gain2}) {
+            *number = fields.number();
+        }
+        stride.noise = fields.noise();
+        strides.push_back(stride);
+    }
+    return strides;
+}
+
+// ---- the same from tables: one row of integers and one of numbers for each tensor ----------------------------------
+
+Update table_update(const Ints &ints, const Floats &floats) {
     expect(ints.size() % 6 == 0 && floats.size() == ints.size() / 6 * 4, "parts: 6 integers and 4 numbers each");
-    Update update{{}, step};
+    Update update{{}, 0};
     update.parts.reserve(ints.size() / 6);
     for (size_t k = 0; k < ints.size() / 6; ++k) {
         const int64_t *i = &ints[6 * k];
@@ -63,7 +180,33 @@ Update update_of(const Ints &ints, const Floats &floats, int64_t step) {
     return update;
 }
 
-Noise noise_of(int64_t low, int64_t high) { return {low >= 0, uint32_t(low), uint32_t(high)}; }
+Moves table_moves(const Ints &ints, const Floats &floats) {
+    expect(ints.size() % 9 == 0 && floats.size() == ints.size() / 9 * 4, "moves: 9 integers and 4 numbers each");
+    Moves moves;
+    moves.reserve(ints.size() / 9);
+    for (size_t k = 0; k < ints.size() / 9; ++k) {
+        const int64_t *i = &ints[9 * k];
+        const double *f = &floats[4 * k];
+        moves.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[4]), Type(i[5] & 3),
+                         Type(i[5] >> 2 & 3), Type(i[5] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]),
+                         i[6], noise_of(i[7], i[8])});
+    }
+    return moves;
+}
+
+Strides table_strides(const Ints &ints, const Floats &floats) {
+    expect(ints.size() % 7 == 0 && floats.size() == ints.size() / 7 * 6, "strides: 7 integers and 6 numbers each");
+    Strides strides;
+    strides.reserve(ints.size() / 7);
+    for (size_t k = 0; k < ints.size() / 7; ++k) {
+        const int64_t *i = &ints[7 * k];
+        const double *f = &floats[6 * k];
+        strides.push_back({i[0], at<void>(i[1]), at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
+                           Type(i[4] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]), float(f[4]),
+                           float(f[5]), noise_of(i[5], i[6])});
+    }
+    return strides;
+}
 
 template <class T> int64_t total_of(const std::vector<T> &tensors) {
     int64_t total = 0;
@@ -73,9 +216,8 @@ template <class T> int64_t total_of(const std::vector<T> &tensors) {
 
 // ---- encoding ------------------------------------------------------------------------------------------------------
 
-bool encode_signs(const Ints &ints, const Floats &floats, int64_t step, bool abstain, int64_t blocks, int64_t out,
-                  int threads) {
-    const Update update = update_of(ints, floats, step);
+bool encode_signs(Update &update, int64_t step, bool abstain, int64_t blocks, int64_t out, int threads) {
+    update.step = step;
     nb::gil_scoped_release unlocked;
     std::atomic<bool> finite = true;
     parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
@@ -84,8 +226,7 @@ bool encode_signs(const Ints &ints, const Floats &floats, int64_t step, bool abs
     return finite;
 }
 
-bool encode_values(const Ints &ints, const Floats &floats, int type, int64_t blocks, int64_t out, int threads) {
-    const Update update = update_of(ints, floats, 0);
+bool encode_values(const Update &update, int type, int64_t blocks, int64_t out, int threads) {
     nb::gil_scoped_release unlocked;
     std::atomic<bool> finite = true;
     parallel(threads, blocks, GRAIN / BLOCK, 1, [&](int64_t first, int64_t last) {
@@ -113,10 +254,10 @@ float unit_of(const Part &part, bool l1, int threads) {
     return float(l1 ? unit / double(part.numel) : unit);
 }
 
-bool encode_levels(const Ints &ints, const Floats &floats, int64_t step, int grid, int bits, bool l1, double factor,
-                   int log2_base, int shift, int64_t blocks, int64_t out, int threads) {
+bool encode_levels(Update &update, int64_t step, int grid, int bits, bool l1, double factor, int log2_base, int shift,
+                   int64_t blocks, int64_t out, int threads) {
     expect(bits >= 2 && bits <= 8 && log2_base >= 1 && log2_base <= 3, "levels: 2 to 8 bits, a base of 2, 4 or 8");
-    const Update update = update_of(ints, floats, step);
+    update.step = step;
     const Quantiser quantiser{Grid(grid), bits, float(factor), log2_base, shift};
     nb::gil_scoped_release unlocked;
     std::vector<float> units;
@@ -195,34 +336,14 @@ void count_ones(int64_t base, int64_t stride, const Ints &voters, int planes, in
 
 // ---- moving --------------------------------------------------------------------------------------------------------
 
-void apply(const Ints &ints, const Floats &floats, int kind, int planes, int type, int64_t payload, int threads) {
-    expect(ints.size() % 9 == 0 && floats.size() == ints.size() / 9 * 4, "moves: 9 integers and 4 numbers each");
-    std::vector<Move> moves;
-    moves.reserve(ints.size() / 9);
-    for (size_t k = 0; k < ints.size() / 9; ++k) {
-        const int64_t *i = &ints[9 * k];
-        const double *f = &floats[4 * k];
-        moves.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[4]), Type(i[5] & 3),
-                         Type(i[5] >> 2 & 3), Type(i[5] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]),
-                         i[6], noise_of(i[7], i[8])});
-    }
+void apply(const Moves &moves, int kind, int planes, int type, int64_t payload, int threads) {
     const Direction direction{Kind(kind), planes, Type(type), at<void>(payload)};
     nb::gil_scoped_release unlocked;
     parallel(threads, total_of(moves), GRAIN, BLOCK,
              [&](int64_t first, int64_t last) { chosen->apply(moves, direction, first, last); });
 }
 
-int64_t lion(const Ints &ints, const Floats &floats, int threads) {
-    expect(ints.size() % 7 == 0 && floats.size() == ints.size() / 7 * 6, "strides: 7 integers and 6 numbers each");
-    std::vector<Stride> strides;
-    strides.reserve(ints.size() / 7);
-    for (size_t k = 0; k < ints.size() / 7; ++k) {
-        const int64_t *i = &ints[7 * k];
-        const double *f = &floats[6 * k];
-        strides.push_back({i[0], at<void>(i[1]), at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
-                           Type(i[4] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]), float(f[4]),
-                           float(f[5]), noise_of(i[5], i[6])});
-    }
+int64_t lion(const Strides &strides, int threads) {
     nb::gil_scoped_release unlocked;
     std::atomic<int64_t> skipped = 0;
     parallel(threads, total_of(strides), GRAIN, BLOCK,
@@ -295,6 +416,18 @@ void use(const std::string &name) {
 
 NB_MODULE(_native, m) {
     chosen = usable().front();
+    nb::class_<Update>(m, "Update");
+    nb::class_<Moves>(m, "Moves");
+    nb::class_<Strides>(m, "Strides");
+    m.def("learn", [](nb::handle capsule, nb::handle tensor, nb::handle parameter, nb::handle is_neg) {
+        reader.learn(capsule, tensor, parameter, is_neg);
+    });
+    m.def("read_update", read_update);
+    m.def("read_moves", read_moves);
+    m.def("read_strides", read_strides);
+    m.def("table_update", table_update);
+    m.def("table_moves", table_moves);
+    m.def("table_strides", table_strides);
     m.def("encode_signs", encode_signs);
     m.def("encode_values", encode_values);
     m.def("encode_levels", encode_levels);

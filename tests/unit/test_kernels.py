@@ -24,6 +24,7 @@ from tests.toy_codec import Sixth
 pytestmark = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not() or "built")
 
 SETS = native.describe().get("usable", "").split(", ")
+TABLES = "tables of addresses"
 GRIDS: dict[Grid, int] = {"midrise": 8, "midtread": 8, "log": 5}
 SCALES: tuple[Scale, ...] = ("l1", "linf")
 LEVELS = [Levels(bits, scale, grid) for grid, most in GRIDS.items() for bits in range(2, most + 1) for scale in SCALES]
@@ -33,11 +34,20 @@ WORKERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1
 many = settings(max_examples=25, deadline=None)
 
 
-@pytest.fixture(params=SETS, autouse=True)
-def instruction_set(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Every test runs with each instruction set that this processor has."""
-    with native.instruction_set(request.param):
+@pytest.fixture(params=[*SETS, TABLES], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Every test runs with each instruction set that this processor has, and once as with a torch before 2.10."""
+    if request.param == TABLES:
+        for name in ("read_update", "read_moves", "read_strides"):
+            monkeypatch.setattr(native._native, name, lambda *_: None)  # type: ignore[attr-defined]
+    with native.instruction_set(SETS[0] if request.param == TABLES else request.param):
         yield request.param
+
+
+def test_plain_tensors_are_read_by_torchs_interface_to_c(way: str) -> None:
+    operands = [Part(torch.zeros(5), torch.zeros(5))], [0], [5]
+    read = native._native.read_update(*operands)  # type: ignore[attr-defined]
+    assert (read is None) == (way == TABLES or not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"))
 
 
 @contextmanager

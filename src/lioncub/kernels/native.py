@@ -1,7 +1,8 @@
 """The kernels in C++ for CPU tensors, with as many threads as torch uses.
 
-This module turns tensors into tables of addresses, one call for many tensors. It owns what the C++ cannot check: that
-types, sizes and devices fit, that memory is contiguous (else a copy is staged), that tensors outlive the call.
+One call takes many tensors. Plain ones (contiguous, on the CPU, of the three formats) are read in C++; for all others
+this module makes a table of addresses. It owns what the C++ cannot check: that types, sizes and devices fit, that
+memory is contiguous (else a copy is staged), that tensors outlive the call.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -27,6 +29,8 @@ else:
         _problem = f"the C++ kernels do not load: {problem}"
     else:
         _problem = ""
+        if hasattr(Tensor, "__dlpack_c_exchange_api__"):  # torch 2.10 and later
+            _native.learn(Tensor.__dlpack_c_exchange_api__, Tensor, torch.nn.Parameter, Tensor.is_neg)
 
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 GRIDS = {"midrise": 0, "log": 1, "midtread": 2}
@@ -69,28 +73,23 @@ def read_ceiling(tensor: Tensor) -> int:
 
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
-    try:
-        table = _Table.of(u)
-    except _ForeignError:
+    if (operands := _operands(u)) is None:
         return torch_ops.encode_signs(u, step, abstain=abstain)
     payload = _empty(u, 2 if abstain else 1)
     threads = torch.get_num_threads()
-    finite = _native.encode_signs(table.ints, table.floats, step, abstain, u.layout.blocks, payload.data_ptr(), threads)
+    finite = _native.encode_signs(operands.update, step, abstain, u.layout.blocks, payload.data_ptr(), threads)
     return Encoded(payload, finite)
 
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     grid, bits, scale, log2_base = quantiser
-    try:
-        table = _Table.of(u)
-    except _ForeignError:
+    if (operands := _operands(u)) is None:
         return torch_ops.encode_levels(u, step, quantiser)
     payload = _empty(u, bits)
     levels = 1 << (bits - 1)
     half = 0.5 if scale == "l1" else 1.0
     finite = _native.encode_levels(
-        table.ints,
-        table.floats,
+        operands.update,
         step,
         GRIDS[grid],
         bits,
@@ -108,14 +107,31 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     if dtype not in (torch.float32, torch.bfloat16):
         return torch_ops.encode_values(u, dtype)
-    try:
-        table = _Table.of(u)
-    except _ForeignError:
+    if (operands := _operands(u)) is None:
         return torch_ops.encode_values(u, dtype)
     values = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     threads = torch.get_num_threads()
-    finite = _native.encode_values(table.ints, table.floats, TYPES[dtype], u.layout.blocks, values.data_ptr(), threads)
+    finite = _native.encode_values(operands.update, TYPES[dtype], u.layout.blocks, values.data_ptr(), threads)
     return Encoded(values.view(torch.uint8).view(u.layout.blocks, BLOCK * dtype.itemsize), finite)
+
+
+class _Operands(NamedTuple):
+    """An update vector as the C++ takes it, and the copies that must outlive the call."""
+
+    update: _native.Update
+    copies: Sequence[Tensor] = ()
+
+
+def _operands(u: UpdateVector) -> _Operands | None:
+    """None where only torch can take them."""
+    update = _native.read_update(u.parts, u.layout.starts, u.layout.lengths)
+    if update is not None:
+        return _Operands(update)
+    try:
+        table = _Table.of(u)
+    except _ForeignError:
+        return None
+    return _Operands(_native.table_update(table.ints, table.floats), table.kept)
 
 
 class _Table:
@@ -282,15 +298,23 @@ def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> N
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    payload = _aligned(direction.payload)
+    plain = _native.read_moves(moves, len(payload) * BLOCK)
+    if plain is not None:
+        return _move(plain, direction, payload)
     try:
-        _apply(moves, direction, _Table(may_copy=len(moves) == 1))
+        _apply(moves, direction, payload, _Table(may_copy=len(moves) == 1))
     except _StridedError:  # one by one, so that there is one copy at a time
         for move in moves:
-            _apply([move], direction, _Table())
+            _apply([move], direction, payload, _Table())
 
 
-def _apply(moves: Sequence[Move], direction: Direction, table: _Table) -> None:
-    payload = _aligned(direction.payload)
+def _move(moves: _native.Moves, direction: Direction, payload: Tensor) -> None:
+    kind, planes, dtype = KINDS[direction.kind], direction.num_planes, TYPES[direction.dtype]
+    _native.apply(moves, kind, planes, dtype, payload.data_ptr(), torch.get_num_threads())
+
+
+def _apply(moves: Sequence[Move], direction: Direction, payload: Tensor, table: _Table) -> None:
     end = len(payload) * BLOCK
     try:
         for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
@@ -307,12 +331,14 @@ def _apply(moves: Sequence[Move], direction: Direction, table: _Table) -> None:
             table.floats += (lr, decay, beta, gain)
     except _ForeignError:
         return torch_ops.apply_(moves, direction)
-    kind, planes, dtype = KINDS[direction.kind], direction.num_planes, TYPES[direction.dtype]
-    _native.apply(table.ints, table.floats, kind, planes, dtype, payload.data_ptr(), torch.get_num_threads())
+    _move(_native.table_moves(table.ints, table.floats), direction, payload)
     return table.write_back()
 
 
 def lion_(strides: Sequence[Stride]) -> int:
+    plain = _native.read_strides(strides)
+    if plain is not None:
+        return _native.lion(plain, torch.get_num_threads())
     try:
         return _lion(strides, _Table(may_copy=False))
     except _StridedError:  # one by one, so that there is one copy at a time
@@ -350,7 +376,7 @@ def _lion(strides: Sequence[Stride], table: _Table) -> int:
             table.floats += (lr, decay, beta1, gain1, beta2, gain2)
     except _ForeignError:
         return torch_ops.lion_(strides)
-    skipped = _native.lion(table.ints, table.floats, torch.get_num_threads())
+    skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
     table.write_back()
     return skipped
 
