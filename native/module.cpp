@@ -353,19 +353,26 @@ int64_t lion(const Strides &strides, int threads) {
 
 // ---- looking back --------------------------------------------------------------------------------------------------
 
-int64_t count_matches(int64_t payload, int up_planes, bool own_zeros, int64_t outcome, int down_planes, bool counts,
-                      const Ints &cuts, int threads) {
+// A payload of ``shards`` pieces, each ``shard_words`` words of all planes, ``stride`` bytes apart; the outcome is whole.
+int64_t count_matches(int64_t payload, int64_t shards, int64_t stride, int64_t shard_words, int up_planes,
+                      bool own_zeros, int64_t outcome, int down_planes, bool counts, const Ints &cuts, int threads) {
     expect(cuts.size() % 3 == 0, "cuts: 3 integers each");
     nb::gil_scoped_release unlocked;
     std::atomic<int64_t> total = 0;
-    for (size_t k = 0; k < cuts.size(); k += 3) {
-        const Cut cut{cuts[k], cuts[k + 1], cuts[k + 2]};
-        if (cut.start >= cut.stop) continue;
-        const int64_t word = cut.start / BLOCK, words = (cut.stop + BLOCK - 1) / BLOCK - word;
-        parallel(threads, words, GRAIN_BYTES / 8 / (up_planes + down_planes), 1, [&](int64_t first, int64_t last) {
-            total += chosen->count_matches(at<uint64_t>(payload), up_planes, own_zeros, at<uint64_t>(outcome),
-                                           down_planes, counts, cut, word + first, word + last);
-        });
+    for (int64_t shard = 0; shard < shards; ++shard) {
+        auto mine = at<uint64_t>(payload + shard * stride);
+        auto theirs = at<uint64_t>(outcome) + shard * shard_words * down_planes;
+        const int64_t first_element = shard * shard_words * BLOCK, last_element = first_element + shard_words * BLOCK;
+        for (size_t k = 0; k < cuts.size(); k += 3) {
+            const Cut cut{std::max(cuts[k], first_element) - first_element,
+                          std::min(cuts[k + 1], last_element) - first_element, cuts[k + 2]};
+            if (cut.start >= cut.stop) continue;
+            const int64_t word = cut.start / BLOCK, words = (cut.stop + BLOCK - 1) / BLOCK - word;
+            parallel(threads, words, GRAIN_BYTES / 8 / (up_planes + down_planes), 1, [&](int64_t first, int64_t last) {
+                total += chosen->count_matches(mine, up_planes, own_zeros, theirs, down_planes, counts, cut,
+                                               word + first, word + last);
+            });
+        }
     }
     return total;
 }
@@ -386,14 +393,39 @@ bool has_crc32() {
 #endif
 }
 
-uint32_t crc32(int64_t address, int64_t size, uint32_t crc) {
+uint32_t crc32_of(const uint8_t *data, size_t size, uint32_t crc) {
 #ifdef LIONCUB_X86
-    nb::gil_scoped_release unlocked;
-    return crc32_pclmul(at<uint8_t>(address), size_t(size), crc);
+    return crc32_pclmul(data, size, crc);
 #else
-    (void)address, (void)size, (void)crc;
+    (void)data, (void)size, (void)crc;
     throw std::logic_error("no carry-less multiplication here: has_crc32() says so");
 #endif
+}
+
+uint32_t crc32(int64_t address, int64_t size, uint32_t crc) {
+    nb::gil_scoped_release unlocked;
+    return crc32_of(at<uint8_t>(address), size_t(size), crc);
+}
+
+// Elements first..last of a plain tensor.
+std::optional<uint32_t> crc32_slice(nb::handle tensor, int64_t first, int64_t last, uint32_t crc) {
+    const std::optional<Bytes> found = reader.read_bytes(tensor.ptr());
+    if (!found || first < 0 || last > found->numel || first > last) return {};
+    nb::gil_scoped_release unlocked;
+    return crc32_of(found->data + first * found->item_size, size_t((last - first) * found->item_size), crc);
+}
+
+// ``rows`` pieces of ``columns`` elements of a plain tensor, spread over it; all of it where it is not larger.
+std::optional<uint32_t> crc32_sample(nb::handle tensor, int64_t rows, int64_t columns) {
+    const std::optional<Bytes> found = reader.read_bytes(tensor.ptr());
+    if (!found) return {};
+    if (found->numel <= rows * columns) return crc32_of(found->data, size_t(found->numel * found->item_size), 0);
+    const int64_t apart = (found->numel - columns) / (rows - 1);
+    uint32_t crc = 0;
+    for (int64_t row = 0; row < rows; ++row) {
+        crc = crc32_of(found->data + row * apart * found->item_size, size_t(columns * found->item_size), crc);
+    }
+    return crc;
 }
 
 std::vector<std::string> instruction_sets() {
@@ -439,6 +471,8 @@ NB_MODULE(_native, m) {
     m.def("read_words", read_words);
     m.def("has_crc32", has_crc32);
     m.def("crc32", crc32);
+    m.def("crc32_slice", crc32_slice);
+    m.def("crc32_sample", crc32_sample);
     m.def("instruction_sets", instruction_sets);
     m.def("use", use);
     m.def("in_use", [] { return std::string(chosen->name); });

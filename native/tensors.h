@@ -45,7 +45,12 @@ struct View {
     Type type;
 };
 
-// Reads plain, contiguous CPU tensors of the three formats. Of all others it says nothing: native.py knows what to do.
+struct Bytes {
+    const uint8_t *data;
+    int64_t numel, item_size;
+};
+
+// Reads plain, contiguous CPU tensors. Of all others it says nothing: native.py knows what to do.
 class Reader {
   public:
     // The interface in its capsule, the two types whose memory is what it seems, and Tensor.is_neg.
@@ -58,7 +63,23 @@ class Reader {
         is_neg_ = is_neg.inc_ref().ptr();  // for good: the module lives as long as the interpreter
     }
 
+    // One of the three formats.
     std::optional<View> read(PyObject *object) const {
+        const std::optional<dlpack::Tensor> found = plain(object);
+        const std::optional<Type> format = found ? format_of(*found) : std::nullopt;
+        if (!format) return {};
+        return View{address(*found), numel_of(*found), *format};
+    }
+
+    // Any numbers.
+    std::optional<Bytes> read_bytes(PyObject *object) const {
+        const std::optional<dlpack::Tensor> found = plain(object);
+        if (!found || found->bits % 8) return {};
+        return Bytes{static_cast<uint8_t *>(address(*found)), numel_of(*found), found->bits / 8 * found->lanes};
+    }
+
+  private:
+    std::optional<dlpack::Tensor> plain(PyObject *object) const {
         PyObject *type = reinterpret_cast<PyObject *>(Py_TYPE(object));
         dlpack::Tensor found;
         if (!describe_ || (type != tensor_ && type != parameter_) || is_negated(object)) return {};
@@ -66,15 +87,13 @@ class Reader {
             PyErr_Clear();
             return {};
         }
-        const auto format = format_of(found);
         const int64_t numel = numel_of(found);
-        if (found.device_type != dlpack::CPU || !format || !contiguous(found, numel)) return {};
-        void *data = static_cast<char *>(found.data) + found.byte_offset;
-        if (!found.data && numel) return {};
-        return View{data, numel, *format};
+        const bool there = found.device_type == dlpack::CPU && (found.data || !numel);
+        return there && contiguous(found, numel) ? std::optional(found) : std::nullopt;
     }
 
-  private:
+    static void *address(const dlpack::Tensor &t) { return static_cast<char *>(t.data) + t.byte_offset; }
+
     // A view that torch negates when it is read.
     bool is_negated(PyObject *object) const {
         PyObject *answer = PyObject_CallOneArg(is_neg_, object);

@@ -62,7 +62,7 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
     """
     crc = 0
     for param in params:
-        crc = kernels.fingerprint(param.detach().reshape(-1), crc)
+        crc = kernels.fingerprint(param, crc)
     hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc, secrets.randbits(64))
     answers = [_HELLO.unpack(raw) for raw in _gather(comm, hello, _TAG_HELLO)]
     if odd_ones_out([digest for digest, *_ in answers]):

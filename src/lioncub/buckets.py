@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -14,9 +15,12 @@ from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
 from lioncub.comm import Comm
 from lioncub.guard import FINGERPRINT_STEPS, Flags, Header, Stamp
 from lioncub.kernels import Cut, Part, UpdateVector
-from lioncub.layout import BLOCK, Layout
+from lioncub.layout import Layout
 from lioncub.settings import Rounding
 from lioncub.slots import Slot
+
+SMALLEST, LARGEST = 1 << 20, 1 << 24
+"""Elements of a bucket, where the user says nothing."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +99,7 @@ class Bucket:
         for slot, part in self.parts():
             first, last = max(part.start, start) - part.start, min(part.stop, stop) - part.start
             if first < last:
-                crc = kernels.fingerprint(slot.param.detach().reshape(-1)[first:last], crc)
+                crc = kernels.fingerprint(slot.param, crc, first=first, last=last)
         return crc
 
     def apply_(self, outcome: Outcome, advancing: Sequence[bool], rounding: Rounding) -> tuple[int, int]:
@@ -123,17 +127,8 @@ class Bucket:
     def _agreement(self, outcome: Outcome) -> tuple[int, int]:
         mine = [span for span in outcome.ballot.spans if outcome.voter in span.voters]
         cuts = [Cut(span.start, min(span.stop, self.layout.numel), len(span.voters)) for span in mine]
-        agreed, blocks = 0, outcome.payload.shape[1]
-        for number, shard in enumerate(outcome.payload.to(outcome.combined.device)):
-            first = number * blocks * BLOCK
-            ballot = outcome.ballot.part(first, first + blocks * BLOCK)
-            combined = outcome.combined[number * blocks : (number + 1) * blocks]
-            inside = [
-                Cut(max(start - first, 0), min(stop - first, blocks * BLOCK), num_voters)
-                for start, stop, num_voters in cuts
-                if start < first + blocks * BLOCK and stop > first
-            ]
-            agreed += outcome.codec.count_matches(shard, combined, ballot, inside)
+        payload = outcome.payload.to(outcome.combined.device)
+        agreed = outcome.codec.count_matches(payload, outcome.combined, outcome.ballot, cuts)
         return agreed, sum(cut.stop - cut.start for cut in cuts)
 
 
@@ -151,12 +146,11 @@ def plan_buckets(
 ) -> list[Bucket]:
     """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements.
 
-    By default a quarter of the model, between 1 M and 16 M. The first is half as large, so that the network is busy
-    early; so is then the last, which nothing can hide. More buckets would hide more, but each costs its headers and
-    messages.
+    By default there are four, the last a third as large as the others, for nothing can hide it; more in a model that
+    would need more than 16 M elements in each, fewer in one that would need less than 1 M. More buckets would hide
+    more, but each costs its headers and messages.
     """
-    total = sum(slot.param.numel() for slot in slots)
-    limit = bucket_numel or min(max(total // 4, 1 << 20), 1 << 24)
+    limit = bucket_numel or _usual_numel(sum(slot.param.numel() for slot in slots))
     buckets: list[Bucket] = []
     filling: dict[object, _Open] = {}
 
@@ -172,8 +166,13 @@ def plan_buckets(
         bucket = filling.setdefault(key, _Open())
         bucket.slots.append(slot)
         bucket.numel += slot.param.numel()
-        if bucket.numel >= (limit if buckets or bucket_numel else limit // 2):
+        if bucket.numel >= limit:
             close(key)
     for unfilled in list(filling):
         close(unfilled)
     return buckets
+
+
+def _usual_numel(total: int) -> int:
+    count = max(4, math.ceil(total / LARGEST + 2 / 3))
+    return max(round(total / (count - 2 / 3)), SMALLEST)

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -86,8 +87,7 @@ class Header:
 
     def pack(self) -> Tensor:
         """The bytes, with their CRC-32 in the last fixed field."""
-        bits = np.packbits(np.array(self.present, dtype=bool), bitorder="little").tobytes()
-        bitmap = bits.ljust(self.num_bytes(len(self.present)) - _FIXED.size, b"\0")
+        bitmap = _bitmap(self.present)
         words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper)
         fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), 0)
         crc = _CRC.pack(zlib.crc32(fixed + bitmap))
@@ -96,7 +96,10 @@ class Header:
     @classmethod
     def unpack(cls, raw: Tensor) -> Header:
         """The inverse of :meth:`pack`; raises :class:`WireError` for bytes that no worker wrote."""
-        data = raw.cpu().numpy().tobytes()
+        return cls.parse(raw.cpu().numpy().tobytes())
+
+    @classmethod
+    def parse(cls, data: bytes) -> Header:
         try:
             fields = _FIXED.unpack_from(data)
         except struct.error as problem:
@@ -105,19 +108,35 @@ class Header:
         zeroed = data[: _FIXED.size - _CRC.size] + bytes(_CRC.size) + data[_FIXED.size :]
         if zlib.crc32(zeroed) != crc or len(data) != cls.num_bytes(tensors):
             raise WireError("a message header arrived damaged: its checksum does not match")
-        bitmap = np.frombuffer(data, dtype=np.uint8, offset=_FIXED.size)
-        present = np.unpackbits(bitmap, bitorder="little", count=tensors).astype(bool)
-        seen = tuple(present.tolist())
-        return cls(rank, bucket, step, plan, hyper, fingerprint, seen, Flags(flags), version)
+        present = _present(data[_FIXED.size :], tensors)
+        return cls(rank, bucket, step, plan, hyper, fingerprint, present, Flags(flags), version)
+
+
+# From one step to the next, and from one worker to the next, the same gradients are there: the answers are kept.
+
+
+@lru_cache(maxsize=1024)
+def _bitmap(present: tuple[bool, ...]) -> bytes:
+    bits = np.packbits(np.array(present, dtype=bool), bitorder="little").tobytes()
+    return bits.ljust(Header.num_bytes(len(present)) - _FIXED.size, b"\0")
+
+
+@lru_cache(maxsize=1024)
+def _present(bitmap: bytes, tensors: int) -> tuple[bool, ...]:
+    bits = np.unpackbits(np.frombuffer(bitmap, dtype=np.uint8), bitorder="little", count=tensors)
+    return tuple(bits.astype(bool).tolist())
+
+
+@lru_cache(maxsize=1024)
+def _voters(votes: tuple[bool, ...]) -> tuple[int, ...]:
+    return tuple(voter for voter, votes_here in enumerate(votes) if votes_here)
 
 
 def ballot(headers: Sequence[Header], layout: Layout, step: int) -> Ballot:
     """Who votes on which tensor of a bucket."""
-    by_tensor = [
-        tuple(voter for voter, header in enumerate(headers) if header.votes_on(tensor))
-        for tensor in range(len(layout.lengths))
-    ]
-    return Ballot.of(layout, step, by_tensor)
+    nothing = (False,) * len(layout.lengths)
+    votes = [nothing if header.abstains else header.present for header in headers]
+    return Ballot.of(layout, step, [_voters(of_tensor) for of_tensor in zip(*votes, strict=True)])
 
 
 def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:

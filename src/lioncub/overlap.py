@@ -7,6 +7,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Generator, Sequence
+from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -53,7 +54,6 @@ class Flight(Generic[T]):
             self.error = problem
             self.landed.set()
 
-    @torch.no_grad()
     def complete(self) -> None:
         while not self.landed.is_set():
             self.advance()
@@ -62,32 +62,36 @@ class Flight(Generic[T]):
 class Pilot:
     """Brings flights to their end.
 
-    Those that send point-to-point leave at once, each with a thread of its own: none waits for another, so no order of
-    arrival can block them. Ordered flights run inside :meth:`land`, on the caller's thread, where the backend's
-    collectives keep the order of the caller's own.
+    Those that send point-to-point leave at once; a thread takes them on in turn, a stage each. All workers launch them
+    in the same order, and what a stage waits for was sent by a launch or by the stage before it: waiting in that order
+    blocks nobody. Ordered flights run inside :meth:`land`, on the caller's thread, where the backend's collectives keep
+    the order of the caller's own.
     """
 
     def __init__(self, *, threaded: bool) -> None:
-        self._threaded = threaded
         self._flights: list[Flight[Any]] = []
         self._wreck: list[Flight[Any]] = []
+        self._in_turn: SimpleQueue[Flight[Any] | None] | None = None
+        if threaded:
+            self._in_turn = SimpleQueue()
+            threading.Thread(target=_take_on, args=(self._in_turn,), daemon=True).start()
+            weakref.finalize(self, self._in_turn.put, None).atexit = False
 
     def launch(self, flight: Flight[Any]) -> None:
         self._flights.append(flight)
         if flight.ordered:
             return
         flight.advance()  # encode and post now: the wire is busy from here on
-        if self._threaded:
-            thread = threading.Thread(target=flight.complete, daemon=True)
-            _threads.add(thread)
-            thread.start()
+        if self._in_turn:
+            _in_the_air.add(flight)
+            self._in_turn.put(flight)
 
     def land(self) -> float:
         """Block until all flights have landed; raise the error that explains most; return the seconds it took."""
         started = time.perf_counter()
         flights, self._flights = self._flights, []
         for flight in flights:
-            if self._threaded and not flight.ordered:
+            if self._in_turn and not flight.ordered:
                 flight.landed.wait()
             elif not any(isinstance(other.error, PeerError) for other in flights):  # else it could only time out again
                 flight.complete()
@@ -103,15 +107,30 @@ def _noticed_at(error: Exception) -> float:
     return error.noticed if isinstance(error, PeerError) else float("inf")
 
 
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+@torch.no_grad()
+def _take_on(flights: SimpleQueue[Flight[Any] | None]) -> None:
+    """A pilot's thread: None says that the pilot is gone, and what is in the air is the last."""
+    retired = False
+    while not (retired and flights.empty()):
+        flight = flights.get()
+        if flight is None:
+            retired = True
+            continue
+        flight.advance()
+        if not flight.landed.is_set():
+            flights.put(flight)
+        del flight  # while this thread waits for the next one it must not keep this one's buffers
+
+
+_in_the_air: weakref.WeakSet[Flight[Any]] = weakref.WeakSet()
 
 
 @atexit.register
-def _retire(patience_seconds: float = 5) -> None:
+def _let_land(patience_seconds: float = 5) -> None:
     """Let flights land before the interpreter ends: a thread that returns from torch after that aborts the process."""
     deadline = time.monotonic() + patience_seconds
-    for thread in list(_threads):
-        thread.join(timeout=max(deadline - time.monotonic(), 0))
+    for flight in list(_in_the_air):
+        flight.landed.wait(timeout=max(deadline - time.monotonic(), 0))
 
 
 class GradientWatch:

@@ -57,7 +57,7 @@ class Witness:
     def of(cls, slot: Slot, *, with_content: bool) -> Witness:
         grad = slot.param.grad
         readable = with_content and grad is not None and grad.layout == torch.strided and grad.device.type == "cpu"
-        crc = _sample(grad) if readable and grad is not None else None
+        crc = kernels.sample(grad) if readable and grad is not None else None
         return cls(slot, grad, 0 if grad is None else grad._version, crc)
 
     def looks_the_same(self) -> bool:
@@ -67,18 +67,5 @@ class Witness:
 
     def agrees(self) -> bool:
         """The same bits as well, where a sample was taken: writes through ``.data`` count nowhere."""
-        same = self.crc is None or self.grad is None or _sample(self.grad) == self.crc
+        same = self.crc is None or self.grad is None or kernels.sample(self.grad) == self.crc
         return self.looks_the_same() and same
-
-
-SAMPLED_ROWS, SAMPLED_COLUMNS = 32, 64
-
-
-def _sample(grad: Tensor) -> int:
-    """CRC-32 of small gradients, and of pieces all over large ones: clipping or scaling changes those too, and reading
-    every gradient twice would cost as much as encoding it."""
-    numel, flat = grad.numel(), grad.detach()
-    if numel > SAMPLED_ROWS * SAMPLED_COLUMNS and grad.is_contiguous():
-        apart = (numel - SAMPLED_COLUMNS) // (SAMPLED_ROWS - 1)
-        flat = flat.as_strided((SAMPLED_ROWS, SAMPLED_COLUMNS), (apart, 1))
-    return kernels.fingerprint(flat.contiguous())

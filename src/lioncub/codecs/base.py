@@ -70,8 +70,11 @@ class Codec(ABC):
         """Where each element of this worker's payload points: -1, 0 or 1, ``[blocks · 64]``."""
 
     def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
-        """On how many elements of the cuts this worker's payload points where the outcome points."""
-        same = self.votes(payload) == torch.sign(self.decode(combined, ballot))
+        """On how many elements of the cuts this worker's payload points where the outcome points.
+
+        The payload comes as it was sent, ``[shards, blocks, bytes]``.
+        """
+        same = self.votes(payload.reshape(-1, payload.shape[-1])) == torch.sign(self.decode(combined, ballot))
         return sum(int(same[start:stop].sum()) for start, stop, _ in cuts)
 
 

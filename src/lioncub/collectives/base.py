@@ -145,7 +145,8 @@ def ballot_part(parcel: Parcel, headers: tuple[Header, ...], first_block: int, b
 
 
 def unpack_headers(rows: Tensor) -> tuple[Header, ...]:
-    return tuple(Header.unpack(row) for row in rows)
+    data, width = rows.cpu().numpy().tobytes(), rows.shape[1]
+    return tuple(Header.parse(data[start : start + width]) for start in range(0, len(data), width))
 
 
 def roll_call(comm: Comm, parcel: Parcel) -> Generator[Pending, None, tuple[Header, ...]]:

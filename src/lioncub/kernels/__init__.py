@@ -17,6 +17,7 @@ from lioncub.kernels.dispatch import (
     fingerprint,
     lion_,
     majority,
+    sample,
     using,
 )
 from lioncub.kernels.operands import (
@@ -58,5 +59,6 @@ __all__ = [
     "lion_",
     "majority",
     "noise_key",
+    "sample",
     "using",
 ]

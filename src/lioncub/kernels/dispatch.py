@@ -26,7 +26,8 @@ class Body(Protocol):
     def apply_(self, moves: Sequence[Move], direction: Direction) -> None: ...
     def lion_(self, strides: Sequence[Stride]) -> int: ...
     def count_matches(self, payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int: ...
-    def fingerprint(self, tensor: Tensor, crc: int = 0) -> int: ...
+    def fingerprint(self, tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int: ...
+    def sample(self, tensor: Tensor) -> int: ...
 
 
 _BODIES: dict[str, Body] = {"native": native, "triton": triton_ops, "torch": torch_ops}
@@ -105,8 +106,12 @@ def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *,
     return body_for(payload.device).count_matches(payload, direction, cuts, own_zeros=own_zeros)
 
 
-def fingerprint(tensor: Tensor, crc: int = 0) -> int:
-    return body_for(tensor.device).fingerprint(tensor, crc)
+def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int:
+    return body_for(tensor.device).fingerprint(tensor, crc, first=first, last=last)
+
+
+def sample(tensor: Tensor) -> int:
+    return body_for(tensor.device).sample(tensor)
 
 
 def _note_writes(tensors: Sequence[Tensor]) -> None:

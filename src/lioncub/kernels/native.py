@@ -18,6 +18,7 @@ from torch import Tensor
 
 from lioncub.kernels import torch_ops
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
+from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
 from lioncub.layout import BLOCK, Ballot
 
 if find_spec("lioncub.kernels._native") is None:
@@ -29,6 +30,7 @@ else:
         _problem = f"the C++ kernels do not load: {problem}"
     else:
         _problem = ""
+        _has_crc32 = _native.has_crc32()
         if hasattr(Tensor, "__dlpack_c_exchange_api__"):  # torch 2.10 and later
             _native.learn(Tensor.__dlpack_c_exchange_api__, Tensor, torch.nn.Parameter, Tensor.is_neg)
 
@@ -388,12 +390,17 @@ NO_NOISE = Noise(-1, 0)
 
 
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
-    mine, theirs = _aligned(payload), _aligned(direction.payload)
-    if len(mine) != len(theirs) or any(not 0 <= cut.start <= cut.stop <= len(mine) * BLOCK for cut in cuts):
-        raise ValueError(f"cuts {cuts} are not in payloads of {len(mine)} and {len(theirs)} blocks")
+    mine = payload if payload.dim() == 3 else payload.unsqueeze(0)
+    mine, theirs = _rows(mine, mine.shape[-1] // 8), _aligned(direction.payload)
+    shards, blocks, width = mine.shape
+    if shards * blocks != len(theirs) or any(not 0 <= cut.start <= cut.stop <= len(theirs) * BLOCK for cut in cuts):
+        raise ValueError(f"cuts {cuts} are not in payloads of {shards * blocks} and {len(theirs)} blocks")
     return _native.count_matches(
         mine.data_ptr(),
-        mine.shape[1] // 8,
+        shards,
+        mine.stride(0),
+        blocks,
+        width // 8,
         own_zeros,
         theirs.data_ptr(),
         direction.num_planes,
@@ -408,8 +415,17 @@ def _aligned(payload: Tensor) -> Tensor:
     return payload if payload.data_ptr() % 8 == 0 else payload.clone()
 
 
-def fingerprint(tensor: Tensor, crc: int = 0) -> int:
-    if not _native.has_crc32():
-        return torch_ops.fingerprint(tensor, crc)
-    flat = tensor.detach().contiguous()
+def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int:
+    last = tensor.numel() if last is None else last
+    if not _has_crc32:
+        return torch_ops.fingerprint(tensor, crc, first=first, last=last)
+    found = _native.crc32_slice(tensor, first, last, crc)
+    if found is not None:
+        return found
+    flat = tensor.detach().reshape(-1)[first:last].contiguous()
     return _native.crc32(flat.data_ptr(), flat.numel() * flat.element_size(), crc)
+
+
+def sample(tensor: Tensor) -> int:
+    found = _native.crc32_sample(tensor, SAMPLED_ROWS, SAMPLED_COLUMNS) if _has_crc32 else None
+    return torch_ops.sample(tensor) if found is None else found

@@ -29,6 +29,7 @@ __all__ = [
     "fingerprint",
     "lion_",
     "majority",
+    "sample",
 ]
 
 SUM_CHUNK = 1 << 15
@@ -309,8 +310,10 @@ def _restore(tensor: Tensor, flat: Tensor) -> None:
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
     """On how many elements of the cuts a sign-magnitude payload points where the direction points.
 
+    ``payload [blocks, bytes]``, or in shards as it was sent, ``[shards, blocks, bytes]``; the direction is whole.
     ``own_zeros``: index 0 of the payload means zero, which points nowhere.
     """
+    payload = payload.reshape(-1, payload.shape[-1])
     mine, *index = packed_planes(payload)
     total = 0
     for start, stop, num_voters in cuts:
@@ -351,10 +354,25 @@ def _more_than_half(count: Sequence[Tensor], num_voters: int) -> tuple[Tensor, T
     return greater, ones if num_voters % 2 else ~equal
 
 
-def fingerprint(tensor: Tensor, crc: int = 0) -> int:
-    """CRC-32 of a tensor's bytes in logical order, continued from ``crc``."""
-    flat = tensor.detach().cpu().reshape(-1)
+def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int:
+    """CRC-32 of the bytes of a tensor's elements ``first`` to ``last`` in logical order, continued from ``crc``."""
+    flat = tensor.detach().reshape(-1)[first:last].cpu()
     if flat.stride(0) != 1:  # a single element counts as contiguous whatever its stride, but not for view()
         flat = flat.clone(memory_format=torch.contiguous_format)
     data: Any = flat.view(torch.uint8).numpy()
     return zlib.crc32(data, crc)
+
+
+SAMPLED_ROWS, SAMPLED_COLUMNS = 32, 64
+
+
+def sample(tensor: Tensor) -> int:
+    """CRC-32 of a small tensor, and of pieces all over a large one.
+
+    Clipping or scaling a gradient changes those too, and reading all of it would cost as much as encoding it.
+    """
+    flat = tensor.detach()
+    if tensor.numel() > SAMPLED_ROWS * SAMPLED_COLUMNS and tensor.is_contiguous():
+        apart = (tensor.numel() - SAMPLED_COLUMNS) // (SAMPLED_ROWS - 1)
+        flat = flat.as_strided((SAMPLED_ROWS, SAMPLED_COLUMNS), (apart, 1), flat.storage_offset())
+    return fingerprint(flat)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lioncub.kernels import torch_ops
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
-from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint
+from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint, sample
 from lioncub.layout import BLOCK, Ballot, Span
 
 __all__ = [
@@ -31,6 +31,7 @@ __all__ = [
     "fingerprint",  # torch_ops': CRC-32 runs on the CPU anyway
     "lion_",
     "majority",
+    "sample",
     "why_not",
 ]
 
@@ -343,6 +344,7 @@ def _write_back(tensor: Tensor, flat: Tensor) -> None:
 
 
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
+    payload = payload.reshape(-1, payload.shape[-1])
     mine, outcome = _as_numbers(payload, torch.int32), _as_numbers(direction.payload, torch.int32)
     num_same = _counter(payload.device)
     for start, stop, num_voters in cuts:
