@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -19,8 +20,8 @@ from lioncub.layout import Layout
 from lioncub.settings import Rounding
 from lioncub.slots import Slot
 
-SMALLEST, LARGEST = 1 << 20, 1 << 24
-"""Elements of a bucket, where the user says nothing."""
+TYPICAL, LARGEST = 1 << 21, 1 << 24
+"""Elements of a bucket, where the user says nothing: about so many in a small model, at most so many in a large one."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,11 +147,10 @@ def plan_buckets(
 ) -> list[Bucket]:
     """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements.
 
-    By default there are four, the last a third as large as the others, for nothing can hide it; more in a model that
-    would need more than 16 M elements in each, fewer in one that would need less than 1 M. More buckets would hide
-    more, but each costs its headers and messages.
+    By default there are four, each smaller than the one before: backward ends soon after the last ones left, and hides
+    little of them. More buckets would hide more, but each costs its headers and messages.
     """
-    limit = bucket_numel or _usual_numel(sum(slot.param.numel() for slot in slots))
+    limits = [bucket_numel] if bucket_numel else usual_limits(sum(slot.param.numel() for slot in slots))
     buckets: list[Bucket] = []
     filling: dict[object, _Open] = {}
 
@@ -166,13 +166,15 @@ def plan_buckets(
         bucket = filling.setdefault(key, _Open())
         bucket.slots.append(slot)
         bucket.numel += slot.param.numel()
-        if bucket.numel >= limit:
+        if bucket.numel >= limits[min(len(buckets), len(limits) - 1)]:
             close(key)
     for unfilled in list(filling):
         close(unfilled)
     return buckets
 
 
-def _usual_numel(total: int) -> int:
-    count = max(4, math.ceil(total / LARGEST + 2 / 3))
-    return max(round(total / (count - 2 / 3)), SMALLEST)
+def usual_limits(total: int) -> list[int]:
+    """Sizes of buckets for ``total`` elements: after k of n, (1 - k/n)^1.5 of them are left."""
+    count = max(min(total // TYPICAL, 4), math.ceil(1.5 * total / LARGEST), 1)
+    left = [total * (1 - k / count) ** 1.5 for k in range(count + 1)]
+    return [math.ceil(before - after) for before, after in pairwise(left)]

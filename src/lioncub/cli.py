@@ -15,6 +15,7 @@ except ModuleNotFoundError as missing:
 
 from lioncub._version import __version__
 from lioncub.bench.config import BenchConfig
+from lioncub.bench.exchange_config import ExchangeConfig
 from lioncub.compare.config import CompareConfig
 from lioncub.data.config import DataConfig
 from lioncub.errors import ConfigError, LionCubError
@@ -164,6 +165,21 @@ def bench_kernels(
     from lioncub.bench.run import run_bench
 
     run_bench(BenchConfig.of(quick=quick, numel=numel, repeats=repeats, threads=tuple(threads), out=out, docs=docs))
+
+
+@bench.command("exchange")
+def bench_exchange(
+    numel: Annotated[int, typer.Option(help="Parameters of the model.")] = ExchangeConfig.numel,
+    hosts: Annotated[int, typer.Option(help="Hosts that exchange.")] = ExchangeConfig.hosts,
+    rates: Annotated[str, typer.Option(help="Of the links, separated by commas.")] = ",".join(ExchangeConfig.rates),
+    repeats: Annotated[int, typer.Option(help="Samples of each.")] = ExchangeConfig.repeats,
+    out: Annotated[Path, typer.Option(help="Where exchange.jsonl goes.")] = ExchangeConfig.out,
+    docs: Annotated[Path | None, typer.Option(help="A document to write the table into, between its markers.")] = None,
+) -> None:
+    """Time the exchange of a step on slow networks against what the wire needs for its bytes."""
+    from lioncub.bench.exchange import run_exchange
+
+    run_exchange(ExchangeConfig(numel=numel, hosts=hosts, rates=words(rates), repeats=repeats, out=out, docs=docs))
 
 
 @app.command()

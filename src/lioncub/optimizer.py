@@ -44,7 +44,7 @@ class DistributedLion(MomentumOptimizer):
         overlap: encode and send buckets while backward still runs.
         quorum: raise when fewer workers than this have finite gradients; None is 1.
         maximize: ascend.
-        bucket_numel: elements per bucket; None picks a quarter of the model, between 1 M and 16 M.
+        bucket_numel: elements per bucket; None makes four of the model, and more of a large one.
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
             half a step of bfloat16 are not lost. All replicas draw the same numbers, from ``rounding_seed``.

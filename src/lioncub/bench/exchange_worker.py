@@ -1,0 +1,111 @@
+"""One host's part of the exchange's benchmark: ``python -m lioncub.bench.exchange_worker TASK``, started by the lab.
+
+What is timed is the exchange alone: payloads are encoded before the clock starts, nothing is applied after it stops.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from time import perf_counter
+
+import torch
+import torch.distributed as dist
+
+from lioncub.bench.exchange_config import ExchangeTask
+from lioncub.buckets import Bucket, plan_buckets
+from lioncub.codecs import Vote
+from lioncub.collectives import collective_from
+from lioncub.comm import Comm
+from lioncub.guard import Stamp
+from lioncub.lab.counters import read_counters
+from lioncub.overlap import Flight, Pilot
+from lioncub.slots import Slot
+
+WARM_UP = 3
+TENSORS = 64
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to combine the updates of all hosts. ``prepare`` returns what is timed."""
+
+    name: str
+    prepare: Callable[[], Callable[[], object]]
+
+
+def ways(numel: int) -> list[Way]:
+    """Ours, in one bucket and in those of the optimizer; and the allreduce that it replaces."""
+    comm = Comm.of(None, torch.device("cpu")).on_new_channel()
+    pilot = Pilot(threaded=True)
+    group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
+    slots = [slot(part, group, number) for number, part in enumerate(torch.randn(numel).tensor_split(TENSORS))]
+    two_phase = collective_from("two-phase")
+    whole = plan_buckets(slots, comm, two_phase, numel)
+    usual = plan_buckets(slots, comm, two_phase, None)
+
+    def exchange(buckets: list[Bucket]) -> Callable[[], Callable[[], object]]:
+        def prepare() -> Callable[[], object]:
+            stamp = Stamp(step=0, plan=0, hyper=0)
+            lots = [(bucket, *bucket.parcel(comm, stamp, 8 + 8 * bucket.index)) for bucket in buckets]
+
+            def run() -> None:
+                for bucket, parcel, payload in lots:
+                    pilot.launch(Flight(bucket.collective.exchange(comm, parcel, payload), ordered=False))
+                pilot.land()
+
+            return run
+
+        return prepare
+
+    def all_reduce() -> Callable[[], object]:
+        values = torch.randn(numel)
+        return lambda: dist.all_reduce(values)
+
+    return [
+        Way("vote, two-phase, one bucket", exchange(whole)),
+        Way(f"vote, two-phase, {len(usual)} buckets", exchange(usual)),
+        Way("float32 allreduce of gloo", all_reduce),
+    ]
+
+
+def slot(values: torch.Tensor, group: dict[str, object], number: int) -> Slot:
+    param = torch.nn.Parameter(values.clone())
+    param.grad = torch.randn_like(param)
+    return Slot(param, group, {"exp_avg": torch.zeros_like(param)}, f"part {number}", number, {})
+
+
+def timed(way: Way, interface: str) -> tuple[float, int]:
+    """Seconds from the common start to the last host's end, and the most bytes that a host sent."""
+    run = way.prepare()
+    dist.barrier()
+    before, start = read_counters(interface).sent_bytes if interface else 0, perf_counter()
+    run()
+    seconds = perf_counter() - start
+    dist.barrier()
+    sent = read_counters(interface).sent_bytes - before if interface else 0
+    worst = torch.tensor([seconds, float(sent)], dtype=torch.float64)
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return float(worst[0]), int(worst[1])
+
+
+def main() -> None:
+    task = ExchangeTask.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", timeout=timedelta(seconds=300))
+    torch.manual_seed(dist.get_rank())
+    for way in ways(task.numel):
+        samples = [timed(way, task.interface) for _ in range(WARM_UP + task.repeats)][WARM_UP:]
+        if dist.get_rank() == 0:
+            line = {"way": way.name, "seconds": [s for s, _ in samples], "bytes_sent": [b for _, b in samples]}
+            with Path(task.answer).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
