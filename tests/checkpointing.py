@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from lioncub import DistributedLion, MomentumSync, checkpoint
-from lioncub.state import MomentumOptimizer
 
 ROWS = torch.randn(64, 6, generator=torch.Generator().manual_seed(1))
 
@@ -26,7 +25,7 @@ class Job:
         )
         if make is DistributedLion:
             options = {"momentum_sync": MomentumSync(every=4, budget=8.0), "process_group": group, **options}
-        self.optimizer: MomentumOptimizer = make(self.model.named_parameters(), lr=0.01, weight_decay=0.1, **options)
+        self.optimizer: Any = make(self.model.named_parameters(), lr=0.01, weight_decay=0.1, **options)
         self.order: list[int] = []
         self.losses: list[float] = []
         torch.manual_seed(100 + rank)

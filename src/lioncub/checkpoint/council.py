@@ -33,6 +33,8 @@ class Heard(Generic[T]):
     """What every worker tells of its result."""
     problems: list[str]
     """What went wrong, and where."""
+    cause: Exception | None
+    """What went wrong here."""
 
     @property
     def result(self) -> T:
@@ -57,25 +59,25 @@ class Council:
 
         Whatever goes wrong is told: a worker that raised by itself would leave the others waiting.
         """
-        result, answer, problem = None, None, ""
+        result, answer, problem, cause = None, None, "", None
         try:
             result = attempt()
             answer = tell(result)
         except PeerError:
             raise
-        except LionCubError as error:
-            problem, answer = str(error), type(error).__name__
         except Exception as error:
-            problem, answer = f"{type(error).__name__}: {error}", ""
+            cause, answer = error, type(error).__name__
+            problem = str(error) if isinstance(error, LionCubError) else f"{answer}: {error}"
         answers = self.gather([answer, problem])
         problems = [self._told(index, text) for index, (_, text) in enumerate(answers) if text]
-        return Heard(result, [answer for answer, _ in answers], problems)
+        return Heard(result, [answer for answer, _ in answers], problems, cause)
 
     def settle(self, attempt: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[Any]]:
         """As :meth:`hear`, but what went wrong anywhere raises everywhere."""
         heard = self.hear(attempt, tell)
         if heard.problems:
-            raise (ConfigError if "ConfigError" in heard.answers else CheckpointError)("; ".join(heard.problems))
+            kind = ConfigError if "ConfigError" in heard.answers else CheckpointError
+            raise kind("; ".join(heard.problems)) from heard.cause
         return heard.result, heard.answers
 
     def _told(self, index: int, text: str) -> str:

@@ -13,20 +13,22 @@ from torch import Tensor
 
 from lioncub.errors import ConfigError
 
+NAMES = {"torch", "python", "python.gauss", "numpy", "numpy.gauss", "cuda"}
+
 
 def capture(device: torch.device) -> dict[str, Tensor]:
     """As they are now. ``device`` is where the model lives."""
     _, words, gauss = random.getstate()
-    of_numpy: Any = np.random.get_state()
-    kind, keys, position, has_gauss, cached = of_numpy
-    if kind != "MT19937":
+    of_numpy: dict[str, Any] = np.random.get_state(legacy=False)
+    if (kind := of_numpy["bit_generator"]) != "MT19937":
         raise ConfigError(f"numpy's global generator is a {kind}: checkpoints can only hold its default, MT19937")
+    twister = of_numpy["state"]
     states = {
         "torch": torch.get_rng_state(),
         "python": torch.tensor(words),
         "python.gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
-        "numpy": torch.tensor([*map(int, keys), position, has_gauss]),
-        "numpy.gauss": torch.tensor([cached], dtype=torch.float64),
+        "numpy": torch.tensor([*twister["key"].tolist(), twister["pos"], of_numpy["has_gauss"]]),
+        "numpy.gauss": torch.tensor([of_numpy["gauss"]], dtype=torch.float64),
     }
     if device.type == "cuda":
         states["cuda"] = torch.cuda.get_rng_state(device)
@@ -44,6 +46,8 @@ def restore(states: Mapping[str, Tensor], device: torch.device) -> None:
 
 def check(states: Mapping[str, Tensor]) -> None:
     """Raise ValueError for what :func:`restore` could not take."""
+    if strange := set(states) - NAMES:
+        raise ValueError(f"there is no generator {min(strange)}")
     try:
         torch.Generator().set_state(states["torch"])
         random.Random().setstate(_python(states))

@@ -198,12 +198,13 @@ def _inherited(checkpoint: Checkpoint, subject: Subject, shares: Shares, heir: i
 def _own_state(checkpoint: Checkpoint, subject: Subject, worker: int) -> dict[str, Tensor]:
     """One old worker's file, checked against the model."""
     state, file = checkpoint.worker(worker), checkpoint.folder / worker_file(worker)
+    momenta = part(state, MOMENTUM)
+    check_alike(momenta, subject.momenta(), file, dtypes=False)
     check_alike(part(state, BUFFER), subject.buffers, file)
-    momenta = subject.momenta()
-    saved = part(state, MOMENTUM)
-    check_alike(saved, momenta, file, dtypes=False)
-    if strange := [name for name, momentum in saved.items() if not momentum.is_floating_point()]:
+    if strange := [name for name, momentum in momenta.items() if not momentum.is_floating_point()]:
         raise CheckpointError(f"{file} has a momentum of {strange[0]} that is not floating-point")
+    if strange := [name for name in state if not name.startswith((MOMENTUM, BUFFER, RANDOM))]:
+        raise CheckpointError(f"{file} has a tensor {strange[0]!r} that belongs to nothing")
     try:
         generators.check(part(state, RANDOM))
     except ValueError as problem:

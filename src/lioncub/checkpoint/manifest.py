@@ -32,6 +32,10 @@ def manifest_file(holder: int) -> str:
     return f"manifest-{holder:05}.json" if holder else "manifest.json"
 
 
+def is_manifest(name: str) -> bool:
+    return _MANIFEST.fullmatch(name) is not None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Group:
     """A parameter group: its hyperparameters, and the names of its parameters."""
@@ -132,7 +136,7 @@ def metadata(name: str, save_id: str, step: int) -> dict[str, str]:
 def read_manifests(folder: Path) -> list[Manifest]:
     """All manifests in a folder, the first worker's first; raises :class:`CheckpointError`."""
     try:
-        names = sorted(name for name in os.listdir(folder) if _MANIFEST.fullmatch(name))
+        names = sorted(name for name in os.listdir(folder) if is_manifest(name))
     except OSError as problem:
         raise CheckpointError(f"{folder} cannot be read: {problem.strerror}") from problem
     if not names:

@@ -79,21 +79,26 @@ class Subject:
         """The optimizer's groups with the saved hyperparameters; codecs are configuration and stay."""
         if [group.parameters for group in groups] != self.trained:
             raise CheckpointError(f"{file} has other parameter groups than this optimizer: make it as in the saved run")
-        result = []
-        for saved, current in zip(groups, self.optimizer.param_groups, strict=True):
-            settings = {**saved.settings, "betas": tuple(saved.settings.get("betas", ()))}
-            settings.pop("codec", None)
-            merged = {**current, **settings}
-            if isinstance(current["lr"], Tensor):
-                merged["lr"] = torch.full_like(current["lr"], merged["lr"])
-            try:
-                check_group(merged)
-                if type(merged["step"]) is not int or merged["step"] < 0:
-                    raise ConfigError(f"step={merged['step']!r}")
-            except (ConfigError, TypeError, ValueError) as problem:
-                raise CheckpointError(f"{file} has a setting that cannot be: {problem}") from problem
-            result.append(merged)
-        return result
+        try:
+            return [
+                _merged(saved.settings, current)
+                for saved, current in zip(groups, self.optimizer.param_groups, strict=True)
+            ]
+        except (ConfigError, TypeError, ValueError, KeyError) as problem:
+            raise CheckpointError(f"{file} has a setting that cannot be: {problem}") from problem
+
+
+def _merged(saved: Mapping[str, Any], current: dict[str, Any]) -> dict[str, Any]:
+    """A group with saved hyperparameters."""
+    merged = {**current, **saved, "betas": tuple(saved["betas"])}
+    if "codec" in merged:
+        merged["codec"] = current.get("codec")
+    check_group(merged)
+    if type(merged["step"]) is not int or merged["step"] < 0:
+        raise ConfigError(f"step={merged['step']!r}")
+    if isinstance(current["lr"], Tensor):
+        merged["lr"] = torch.full_like(current["lr"], merged["lr"])
+    return merged
 
 
 def check_alike(
