@@ -70,14 +70,17 @@ class Disk:
         if old in self._names:
             self._names[new] = self._names.pop(old)
 
-    def cut_power(self) -> None:
-        """What no sync has made safe is gone: contents, names of new files, renames."""
+    def cut_power(self, lost: slice = slice(None)) -> None:
+        """What no sync has made safe is gone: contents, names of new files, renames.
+
+        ``lost``: which of the renames; disks may make later ones last before earlier ones.
+        """
         for path in self._contents:
             if path.exists():
                 os.truncate(path, 0)
         for folder, names in self._names.items():
             for name in names:
                 (folder / name).unlink(missing_ok=True)
-        for old, new in reversed(self._renames):
-            if new.exists():
+        for old, new in reversed(self._renames[lost]):
+            if new.exists() and not old.exists():
                 os.rename(new, old)

@@ -20,7 +20,9 @@ def comm_of(optimizer: object, process_group: Any) -> Comm:
     if not isinstance(optimizer, MomentumOptimizer):
         raise ConfigError(f"{type(optimizer).__name__}: lioncub's checkpoints hold DistributedLion, LionCub and Lion")
     first = next(param for group in optimizer.param_groups for param in group["params"])
-    return Comm.of(process_group or getattr(optimizer, "process_group", None), first.device)
+    if process_group is None:
+        process_group = getattr(optimizer, "process_group", None)
+    return Comm.of(process_group, first.device)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,11 @@ class Entry:
 
 
 def make_folder(path: Path) -> None:
-    path.mkdir(parents=True, exist_ok=True)
+    """A folder with those above it, whose names survive a power cut. Other workers may make it as well."""
+    if not path.exists():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
 
 
 def create(path: Path) -> io.FileIO:

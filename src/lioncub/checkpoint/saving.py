@@ -31,13 +31,12 @@ from lioncub.state import MomentumOptimizer
 class Saving:
     """A checkpoint on its way to the disk."""
 
-    def __init__(self, job: Job) -> None:
-        self.step = job.manifest.step
-        self.folder = job.final
+    def __init__(self, step: int, folder: Path) -> None:
+        self.step = step
+        self.folder = folder
         """Where it will be."""
         self._problem: BaseException | None = None
         self._done = threading.Event()
-        self._job: Job | None = job
 
     @property
     def done(self) -> bool:
@@ -53,13 +52,11 @@ class Saving:
         if self._problem is not None:
             raise self._problem
 
-    def _start(self) -> None:
+    def _start(self, job: Job) -> None:
         """Not a daemon: the end of the interpreter waits for it."""
-        threading.Thread(target=self._run, name=f"lioncub saves {self.folder.name}").start()
+        threading.Thread(target=self._run, args=(job,), name=f"lioncub saves {self.folder.name}").start()
 
-    def _run(self) -> None:
-        job, self._job = self._job, None
-        assert job is not None, "started once"
+    def _run(self, job: Job) -> None:
         try:
             job.run_in_background()
         except BaseException as problem:
@@ -138,10 +135,10 @@ def save(
     )
     _check_folders(folders, hidden)
     job = replace(job, keep=max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep)
-    saving = Saving(job)
+    saving = Saving(step, job.final)
     if asynchronous:
         _background.append(saving)
-        saving._start()
+        saving._start(job)
     else:
         _write_together(job, council)
         saving._done.set()

@@ -93,7 +93,7 @@ class Job:
             else:
                 self._wait_until(self._placed)
         except Exception as problem:
-            with suppress(OSError):
+            with suppress(CheckpointError):
                 self._leave_note({"problem": f"worker {self.worker}: {problem}"})
             raise
 
