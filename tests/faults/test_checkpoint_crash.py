@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -121,38 +123,48 @@ def test_a_crash_at_every_operation(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     print(f"{number - 1} operations")
 
 
-def _save_and_die(folder: Path, number: int) -> None:
+def _die_everywhere(folder: Path, pipe: Connection) -> None:
+    """Copies of this process save step 3 and die at operation 0, 1, 2 …, until one survives; sends their exit codes."""
+    torch.set_num_threads(1)
     job = Job()
-    job.load(folder)
+    job.load(folder / "before")
     job.train(2)
-    with pytest.MonkeyPatch.context() as patch:
-        Disk(number, lambda: os._exit(9)).install(patch)
-        job.save(folder, 3)
-    os._exit(0)
+    codes: list[int] = []
+    while not codes or codes[-1]:
+        here = folder / str(len(codes))
+        shutil.copytree(folder / "before", here)
+        child = os.fork()
+        if not child:
+            with pytest.MonkeyPatch.context() as patch:
+                Disk(len(codes), lambda: os._exit(9)).install(patch)
+                job.save(here, 3)
+            os._exit(0)
+        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    pipe.send(codes)
 
 
-def test_a_process_that_dies_at_any_operation(tmp_path: Path) -> None:
-    """The same with real processes, at every eighth operation."""
+def test_a_process_that_dies_at_every_operation(tmp_path: Path) -> None:
+    """The same with real processes, of which nothing is left but the files."""
     job = Job()
     for step in (1, 2):
         job.train(1)
         job.save(tmp_path / "before", step)
-    old, exits = job.learned(), []
-    for number in range(0, 200, 8):
-        folder = tmp_path / str(number)
-        shutil.copytree(tmp_path / "before", folder)
-        process = CONTEXT.Process(target=_save_and_die, args=(folder, number))
-        process.start()
-        process.join()
-        exits.append(process.exitcode)
+    old = job.learned()
+    ours, theirs = CONTEXT.Pipe()
+    process = CONTEXT.Process(target=_die_everywhere, args=(tmp_path, theirs))
+    process.start()
+    theirs.close()
+    codes = ours.recv()
+    process.join()
+    assert codes == [9] * (len(codes) - 1) + [0]
+    assert len(codes) > 25
+    steps = []
+    for number in range(len(codes)):
         loaded = Job()
-        if loaded.load(folder).step == 2:
-            assert same(loaded.learned(), old)
-        if process.exitcode == 0:
-            break
-    assert exits[:-1] == [9] * (len(exits) - 1)
-    assert exits[-1] == 0
-    assert len(exits) > 4
+        steps.append(loaded.load(tmp_path / str(number)).step)
+        assert steps[-1] == 3 or same(loaded.learned(), old)
+    assert steps == sorted(steps), "the previous one up to some operation, the new one from there on"
+    assert set(steps) == {2, 3}
 
 
 def _save_until(rank: int, group: dist.ProcessGroup, folder: Path, victim: int, number: int, background: bool) -> None:
