@@ -6,6 +6,8 @@ import hashlib
 import json
 import os
 import random
+import subprocess
+import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -273,6 +275,24 @@ def test_saving_in_the_background_waits_for_a_copy_and_nothing_else(
     assert names(tmp_path) == steps(2)
     job.load(tmp_path)
     assert same(job.everything(), expected)
+
+
+SLOWLY = """
+import sys, time
+from pathlib import Path
+from lioncub.checkpoint import disk
+from tests.checkpointing import Job
+
+write = disk.write
+disk.write = lambda file, data: (time.sleep(0.05), write(file, data))
+Job().save(Path(sys.argv[1]), 1, asynchronous=True)
+"""
+
+
+def test_the_end_of_the_program_waits_for_the_disk(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", SLOWLY, str(tmp_path)], check=True, timeout=120)
+    assert names(tmp_path) == steps(1)
+    Job().load(tmp_path)
 
 
 def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
