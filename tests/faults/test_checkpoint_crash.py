@@ -199,10 +199,11 @@ def _resume(rank: int, group: dist.ProcessGroup, folder: Path) -> int:
 def test_one_of_several_workers_dies(
     cluster: Cluster, tmp_path: Path, victim: int, number: int, background: bool
 ) -> None:
-    dying = Cluster(2, sizes=(2,), timeout_seconds=5)
+    dying = Cluster(2, sizes=(2,), timeout_seconds=60)
     try:
         results = dying.attempt(2, _save_until, tmp_path, victim, number, background)
-        assert results == [None, None], "one died, the other got a typed error, or could save"
+        assert results == [None, None], f"one died, the other got a typed error, or could save: {results}"
+        dying.processes[victim].join(60)
         assert dying.processes[victim].exitcode == 9
     finally:
         dying.close()
