@@ -30,6 +30,8 @@ app = typer.Typer(
 )
 bench = typer.Typer(no_args_is_help=True, help="Measure this machine.")
 app.add_typer(bench, name="bench")
+checkpoint = typer.Typer(no_args_is_help=True, help="Look at checkpoints.")
+app.add_typer(checkpoint, name="checkpoint")
 
 
 def print_version(wanted: bool) -> None:
@@ -208,6 +210,25 @@ def report(
     from lioncub.report.run import run_report
 
     run_report(ReportConfig(records=tuple(records), out=out, docs=docs))
+
+
+CheckpointFolder = Annotated[Path, typer.Argument(help="The folder of a run's checkpoints, or of one of them.")]
+
+
+@checkpoint.command()
+def verify(folder: CheckpointFolder) -> None:
+    """Check every byte, and name the files that are damaged."""
+    from lioncub.checkpoint.run import CheckpointConfig, run_verify
+
+    raise typer.Exit(not run_verify(CheckpointConfig(folder=folder)))
+
+
+@checkpoint.command()
+def show(folder: CheckpointFolder) -> None:
+    """Say what is in the checkpoints of a run, or in one of them file by file."""
+    from lioncub.checkpoint.run import CheckpointConfig, run_show
+
+    run_show(CheckpointConfig(folder=folder))
 
 
 @app.command()
