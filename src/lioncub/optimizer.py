@@ -80,7 +80,7 @@ class DistributedLion(MomentumOptimizer):
         momentum_dtype: torch.dtype = torch.float32,
         stochastic_rounding: bool = False,
         rounding_seed: int = 0,
-        spare_momentum: bool = False,
+        spare_momentum: bool = True,
     ) -> None:
         self._dirty = True
         self._collective = collective_from(collective)

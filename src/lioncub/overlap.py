@@ -62,36 +62,31 @@ class Flight(Generic[T]):
 class Pilot:
     """Brings flights to their end.
 
-    Those that send point-to-point leave at once; a thread takes them on in turn, a stage each. All workers launch them
-    in the same order, and what a stage waits for was sent by a launch or by the stage before it: waiting in that order
-    blocks nobody. Ordered flights run inside :meth:`land`, on the caller's thread, where the backend's collectives keep
-    the order of the caller's own.
+    Those that send point-to-point leave at once, each with a thread of its own: none waits for another, so no order of
+    arrival can block them. The threads stay for the next step. Ordered flights run inside :meth:`land`, on the caller's
+    thread, where the backend's collectives keep the order of the caller's own.
     """
 
     def __init__(self, *, threaded: bool) -> None:
         self._flights: list[Flight[Any]] = []
         self._wreck: list[Flight[Any]] = []
-        self._in_turn: SimpleQueue[Flight[Any] | None] | None = None
-        if threaded:
-            self._in_turn = SimpleQueue()
-            threading.Thread(target=_take_on, args=(self._in_turn,), daemon=True).start()
-            weakref.finalize(self, self._in_turn.put, None).atexit = False
+        self._crew = Crew() if threaded else None
 
     def launch(self, flight: Flight[Any]) -> None:
         self._flights.append(flight)
         if flight.ordered:
             return
         flight.advance()  # encode and post now: the wire is busy from here on
-        if self._in_turn:
-            _in_the_air.add(flight)
-            self._in_turn.put(flight)
+        if self._crew:
+            in_the_air = sum(not (other.ordered or other.landed.is_set()) for other in self._flights)
+            self._crew.take_on(flight, max(in_the_air, 1))
 
     def land(self) -> float:
         """Block until all flights have landed; raise the error that explains most; return the seconds it took."""
         started = time.perf_counter()
         flights, self._flights = self._flights, []
         for flight in flights:
-            if self._in_turn and not flight.ordered:
+            if self._crew and not flight.ordered:
                 flight.landed.wait()
             elif not any(isinstance(other.error, PeerError) for other in flights):  # else it could only time out again
                 flight.complete()
@@ -107,19 +102,33 @@ def _noticed_at(error: Exception) -> float:
     return error.noticed if isinstance(error, PeerError) else float("inf")
 
 
+class Crew:
+    """Threads that wait for flights, and end when nobody can send them any more."""
+
+    def __init__(self) -> None:
+        self._flights: SimpleQueue[Flight[Any] | None] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        weakref.finalize(self, _dismiss, self._flights, self._threads).atexit = False
+
+    def take_on(self, flight: Flight[Any], in_the_air: int) -> None:
+        """Complete a flight; with it, so many are in the air, and each needs a thread."""
+        _in_the_air.add(flight)
+        while len(self._threads) < in_the_air:
+            self._threads.append(threading.Thread(target=_serve, args=(self._flights,), daemon=True))
+            self._threads[-1].start()
+        self._flights.put(flight)
+
+
 @torch.no_grad()
-def _take_on(flights: SimpleQueue[Flight[Any] | None]) -> None:
-    """A pilot's thread: None says that the pilot is gone, and what is in the air is the last."""
-    retired = False
-    while not (retired and flights.empty()):
-        flight = flights.get()
-        if flight is None:
-            retired = True
-            continue
-        flight.advance()
-        if not flight.landed.is_set():
-            flights.put(flight)
+def _serve(flights: SimpleQueue[Flight[Any] | None]) -> None:
+    while (flight := flights.get()) is not None:
+        flight.complete()
         del flight  # while this thread waits for the next one it must not keep this one's buffers
+
+
+def _dismiss(flights: SimpleQueue[Flight[Any] | None], threads: list[threading.Thread]) -> None:
+    for _ in threads:
+        flights.put(None)
 
 
 _in_the_air: weakref.WeakSet[Flight[Any]] = weakref.WeakSet()
