@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lioncub._version import __version__
 
 if TYPE_CHECKING:
-    from lioncub import distributed, errors, kernels, live
+    from lioncub import checkpoint, distributed, errors, kernels, live
     from lioncub.agreement import broadcast_parameters
     from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
     from lioncub.collectives import Hierarchical, TwoPhase
@@ -34,6 +34,7 @@ __all__ = [
     "Vote",
     "__version__",
     "broadcast_parameters",
+    "checkpoint",
     "distributed",
     "errors",
     "kernels",
@@ -53,7 +54,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("distributed", "errors", "kernels", "live"):
+    if name in ("checkpoint", "distributed", "errors", "kernels", "live"):
         return import_module(f"lioncub.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'lioncub' has no attribute {name!r}")

@@ -20,7 +20,7 @@ from lioncub.guard import odd_ones_out
 from lioncub.slots import Slot
 
 _HELLO = struct.Struct("<32sIIQ")  # SHA-256 of the description, its length, CRC-32 of the parameters, a nonce
-_TAG_HELLO, _TAG_TEXT = 1, 2
+_TAG_HELLO, _TAG_TEXT, _TAG_LENGTH = 1, 2, 3
 FIRST_FREE_TAG = 8
 
 
@@ -92,6 +92,15 @@ def broadcast_parameters(module: nn.Module, process_group: object = None) -> Non
         message = tensor.detach().to(comm.device).contiguous()
         comm.broadcast(message).wait()
         tensor.detach().copy_(message)
+
+
+def gather_bytes(comm: Comm, data: bytes) -> list[bytes]:
+    """What every worker has to say, of any length, in their order. All workers must call it together."""
+    if comm.size == 1:
+        return [data]
+    lengths = [int.from_bytes(raw, "little") for raw in _gather(comm, len(data).to_bytes(8, "little"), _TAG_LENGTH)]
+    padded = _gather(comm, data.ljust(max(1, *lengths)), _TAG_TEXT)
+    return [raw[:length] for raw, length in zip(padded, lengths, strict=True)]
 
 
 def _gather(comm: Comm, data: bytes, tag: int) -> list[bytes]:

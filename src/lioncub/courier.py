@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
+import torch
 from torch import Tensor
 
 from lioncub import guard
@@ -18,9 +19,10 @@ from lioncub.comm import Comm
 from lioncub.errors import GradientChangedError, PeerError, PeerLostError
 from lioncub.guard import Flags, Header, Stamp
 from lioncub.inquest import missing_workers
+from lioncub.momentum import MomentumSync
 from lioncub.overlap import Flight, Pilot
 from lioncub.settings import Rounding
-from lioncub.slots import Witness
+from lioncub.slots import Slot, Witness
 from lioncub.stats import Stats
 from lioncub.synchronizer import Piece, Synchronizer
 
@@ -175,6 +177,15 @@ class Courier:
         for shipment in load.shipments:
             guard.check(shipment.flight.result.headers, quorum=quorum, what=shipment.bucket.title)
         return Delivery(load, seconds_waited)
+
+    def average(self, slots: Sequence[Slot], step: int) -> None:
+        """Average some momenta over the workers now, in float32."""
+        synchronizer = Synchronizer(MomentumSync(dtype=torch.float32), (), self.comm)
+        pieces = [Piece(slot, 0, slot.param.numel()) for slot in slots]
+        flight = synchronizer.exchange(pieces, set(), step, _tag(0))
+        self._pilot.launch(flight)
+        self._land()
+        synchronizer.write_back_(pieces, flight.result)
 
     def call_off(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
         """End a step without applying it. ``stamp.flags`` says why; raises unless every worker says the same.

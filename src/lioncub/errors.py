@@ -46,6 +46,22 @@ class WireError(LionCubError):
     """A message that is damaged or belongs to another step or bucket."""
 
 
+class CheckpointError(LionCubError):
+    """A checkpoint that cannot be written, or is damaged, incomplete or of another model. Nothing was changed."""
+
+
+class NoCheckpointError(CheckpointError):
+    """A folder without any checkpoint."""
+
+
+class CheckpointTimeoutError(CheckpointError, TimeoutError):
+    """A checkpoint is still being written."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint was passed over, or not taken as it is."""
+
+
 class PeerError(LionCubError):
     """A worker did not take part in an exchange. The process group is unusable from here on."""
 

@@ -102,7 +102,7 @@ class DistributedLion(MomentumOptimizer):
         }
         super().__init__(params, defaults, momentum_dtype)
         first = next(param for group in self.param_groups for param in group["params"])
-        self._process_group = process_group
+        self.process_group = process_group
         self._comm = Comm.of(process_group, first.device)
         self._overlap = overlap and self._comm.size > 1
         self._quorum = checked_quorum(quorum, self._comm.size)
@@ -203,6 +203,20 @@ class DistributedLion(MomentumOptimizer):
         for group in self.param_groups:
             group["step"] += 1
 
+    @torch.no_grad()
+    def synchronize_momentum(self) -> None:
+        """Average all momenta over the workers, in float32; they are bit-identical on all of them afterwards.
+
+        For tools that believe that an optimizer's state is the same everywhere, such as torch's distributed checkpoint.
+        Call it on every worker, between steps: a step that backward has begun is called off.
+        """
+        self._check_usable()
+        self._abandon()
+        if self._plan_changed():
+            self._refresh_plan()
+        for bucket in plan_buckets(self._everything, self._comm, self._collective, self._bucket_numel):
+            self._courier.average(bucket.slots, self._step)
+
     def ask_to_stop(self) -> None:
         """Ask all workers, in the headers of the coming step, to stop after it: ``stats.stopping`` then names this
         worker on every one of them. May be called by a signal's handler."""
@@ -279,7 +293,7 @@ class DistributedLion(MomentumOptimizer):
 
     def _check_usable(self) -> None:
         self._courier.check_usable()
-        unaware = self._process_group is None and self._comm.group is None
+        unaware = self.process_group is None and self._comm.group is None
         if unaware and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             raise ConfigError(
                 "the process group was made after the optimizer, which therefore trains alone: call "

@@ -1,0 +1,257 @@
+"""Saving: agree on what is saved, copy it, write it, here or in the background."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+
+from lioncub._version import __version__
+from lioncub.checkpoint import disk, generators, strict_json
+from lioncub.checkpoint.council import Council, comm_of
+from lioncub.checkpoint.disk import Entry
+from lioncub.checkpoint.folders import hidden_folder, step_folder
+from lioncub.checkpoint.manifest import FORMAT_VERSION, WEIGHTS, Manifest, worker_file
+from lioncub.checkpoint.subject import BUFFER, MOMENTUM, RANDOM, Subject
+from lioncub.checkpoint.tensors import Blob
+from lioncub.checkpoint.writing import Job, explained, marker
+from lioncub.errors import AgreementError, CheckpointError, CheckpointTimeoutError, ConfigError
+from lioncub.guard import WIRE_VERSION, odd_ones_out
+from lioncub.state import MomentumOptimizer
+
+
+class Saving:
+    """A checkpoint on its way to the disk."""
+
+    def __init__(self, job: Job) -> None:
+        self.step = job.manifest.step
+        self.folder = job.final
+        """Where it will be."""
+        self._problem: BaseException | None = None
+        self._done = threading.Event()
+        self._job: Job | None = job
+
+    @property
+    def done(self) -> bool:
+        """Whether it is in place, or has failed."""
+        return self._done.is_set()
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Block until it is in place; raise what went wrong, or after ``timeout`` seconds."""
+        if not self._done.wait(timeout):
+            raise CheckpointTimeoutError(f"{self.folder} is still being written after {timeout} s: wait again")
+        if self in _background:
+            _background.remove(self)  # told once
+        if self._problem is not None:
+            raise self._problem
+
+    def _start(self) -> None:
+        """Not a daemon: the end of the interpreter waits for it."""
+        threading.Thread(target=self._run, name=f"lioncub saves {self.folder.name}").start()
+
+    def _run(self) -> None:
+        job, self._job = self._job, None
+        assert job is not None, "started once"
+        try:
+            job.run_in_background()
+        except BaseException as problem:
+            self._problem = problem
+        finally:
+            self._done.set()
+
+
+_background: list[Saving] = []
+"""The save that this process may still be writing, or whose failure nobody has been told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a worker asks for. All but ``extra`` and ``randomness`` must be the same on all workers."""
+
+    step: int
+    keep: int
+    asynchronous: bool
+    plan: str
+    extra: Any
+    randomness: str
+    """SHA-256 of its random states."""
+    save_id: str
+    """A proposal; the first worker's is taken."""
+
+    def __post_init__(self) -> None:
+        if type(self.step) is not int or not 0 <= self.step < 10**18:
+            raise ConfigError(f"step={self.step!r}: a whole number, 0 or more")
+        if type(self.keep) is not int or self.keep < 1:
+            raise ConfigError(f"keep={self.keep!r}: how many checkpoints to keep, 1 or more")
+        try:
+            strict_json.dump(self.extra)
+        except ValueError as problem:
+            raise ConfigError(f"extra cannot be written as JSON: {problem}") from problem
+
+
+def save(
+    directory: str | os.PathLike[str],
+    model: nn.Module,
+    optimizer: Optimizer,
+    step: int,
+    extra: Any = None,
+    *,
+    keep: int = 2,
+    asynchronous: bool = False,
+    process_group: Any = None,
+) -> Saving:
+    """Write everything that is needed to go on as if nothing had happened. All workers call it at the same step.
+
+    The checkpoint appears as ``directory/step-0000001200`` when it is complete; until then the previous one stays.
+
+    Args:
+        directory: the folder of all checkpoints of a run, on a disk that all workers share or on each machine's own.
+        model: its parameters are saved once, its buffers for every worker.
+        optimizer: a :class:`DistributedLion`, :class:`LionCub` or :class:`Lion`.
+        step: names the checkpoint; usually the number of steps done.
+        extra: this worker's own: its position in the data, a scheduler's state. Anything that JSON can hold.
+        keep: how many checkpoints to keep; at least 2 where machines have folders of their own.
+        asynchronous: return as soon as everything is copied to CPU memory; a thread writes. A failure is raised by
+            ``wait()`` and by the next ``save()``, on every worker.
+        process_group: None is the optimizer's.
+    """
+    comm = comm_of(optimizer, process_group)
+    assert isinstance(optimizer, MomentumOptimizer), "comm_of has checked it"
+    council = Council(comm)
+    (subject, _), answers = council.settle(
+        lambda: _ask(model, optimizer, step, extra, keep, asynchronous), lambda asked: asdict(asked[1])
+    )
+    requests = [Request(**answer) for answer in answers]
+    _check_same(requests)
+    hidden = hidden_folder(Path(directory).absolute(), step, requests[0].save_id)
+    council.settle(lambda: _knock(hidden, council.worker), lambda _: None)
+    job, folders = council.settle(
+        lambda: _job(hidden, subject, requests, council), lambda job: list(job.manifest.workers)
+    )
+    _check_folders(folders, hidden)
+    job = replace(job, keep=max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep)
+    saving = Saving(job)
+    if asynchronous:
+        _background.append(saving)
+        saving._start()
+    else:
+        _write_together(job, council)
+        saving._done.set()
+    return saving
+
+
+def _ask(
+    model: nn.Module, optimizer: MomentumOptimizer, step: int, extra: Any, keep: int, asynchronous: bool
+) -> tuple[Subject, Request]:
+    """This worker's request, once its last save is complete."""
+    while _background:
+        _background[0].wait()
+    subject = Subject.of(model, optimizer)
+    request = Request(
+        step=step,
+        keep=keep,
+        asynchronous=asynchronous,
+        plan=subject.plan(),
+        extra=extra,
+        randomness=generators.digest(generators.capture(subject.device)),
+        save_id=secrets.token_hex(8),
+    )
+    return subject, request
+
+
+def _check_same(requests: Sequence[Request]) -> None:
+    for what in ("step", "keep", "asynchronous", "plan"):
+        values = [getattr(request, what) for request in requests]
+        if odd := odd_ones_out(values):
+            raise AgreementError(
+                f"workers do not save the same: {what} is {values[odd[0]]!r} on worker {odd[0]} and not on the others. "
+                "Call save() on every worker at the same step, with the same model and settings"
+            )
+
+
+def _knock(hidden: Path, worker: int) -> bool:
+    """Make the hidden folder and leave a marker in it: whoever sees the marker shares the folder."""
+    with explained(hidden):
+        disk.make_folder(hidden)
+        disk.write_file(marker(hidden, worker), [])
+    return True
+
+
+def _job(hidden: Path, subject: Subject, requests: Sequence[Request], council: Council) -> Job:
+    """This worker's part: with which others it shares the folder, and a copy of what it writes."""
+    mine, first = requests[council.worker], requests[0]
+    workers = tuple(worker for worker in range(council.size) if marker(hidden, worker).exists())
+    states = generators.capture(subject.device)
+    state = {
+        **{MOMENTUM + name: momentum for name, momentum in subject.momenta().items()},
+        **{BUFFER + name: buffer for name, buffer in subject.buffers.items()},
+        **{RANDOM + name: state for name, state in states.items()},
+    }
+    weights = subject.parameters if workers[0] == council.worker else {}
+    return Job(
+        hidden=hidden,
+        final=step_folder(hidden.parent, mine.step),
+        worker=council.worker,
+        keep=mine.keep,
+        manifest=_manifest(subject, requests, workers, first.save_id),
+        state=[Blob.of(name, tensor, copy=mine.asynchronous) for name, tensor in state.items()],
+        weights=[Blob.of(name, tensor, copy=mine.asynchronous) for name, tensor in weights.items()],
+    )
+
+
+def _manifest(subject: Subject, requests: Sequence[Request], workers: tuple[int, ...], save_id: str) -> Manifest:
+    """All but the files, which are not written yet."""
+    groups = subject.groups()
+    unknown = Entry(0, "0" * 64)
+    return Manifest(
+        format_version=FORMAT_VERSION,
+        wire_version=WIRE_VERSION,
+        lioncub=__version__,
+        save_id=save_id,
+        step=requests[0].step,
+        optimizer_step=groups[0].settings["step"],
+        num_workers=len(requests),
+        workers=workers,
+        plan=requests[0].plan,
+        seed=hashlib.sha256("".join(request.randomness for request in requests).encode()).hexdigest(),
+        files=dict.fromkeys([WEIGHTS, *map(worker_file, workers)], unknown),
+        extras=tuple(request.extra for request in requests),
+        groups=groups,
+        notes=subject.notes(),
+    )
+
+
+def _check_folders(folders: Sequence[Sequence[int]], hidden: Path) -> None:
+    """Workers must agree on who shares a folder with whom."""
+    for worker, seen in enumerate(folders):
+        if worker not in seen or any(folders[other] != seen for other in seen):
+            raise CheckpointError(
+                f"workers do not agree on who shares {hidden.parent}: they see the files of {list(folders)}. Give all "
+                "workers of a machine the same folder, and mount shared disks without delay"
+            )
+
+
+def _write_together(job: Job, council: Council) -> None:
+    """All workers return once the checkpoint is in place everywhere, or raise."""
+    try:
+        _, answers = council.settle(job.write, lambda files: {name: asdict(entry) for name, entry in files.items()})
+        files = {name: Entry(**answers[w][name]) for w in job.manifest.workers for name in answers[w]}
+    except (CheckpointError, ConfigError):
+        if job.holds:
+            job.discard()
+        raise
+    council.settle(lambda: _finish(job, files), lambda _: None)
+
+
+def _finish(job: Job, files: dict[str, Entry]) -> bool:
+    if job.holds:
+        job.complete(files)
+    return True
