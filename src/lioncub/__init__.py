@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lioncub.momentum import MomentumSync
     from lioncub.optimizer import DistributedLion
     from lioncub.recipes import LionCub
+    from lioncub.resuming import resume
     from lioncub.stats import Stats
 
 __all__ = [
@@ -39,6 +40,7 @@ __all__ = [
     "errors",
     "kernels",
     "live",
+    "resume",
 ]
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "MomentumSync": "momentum",
     "DistributedLion": "optimizer",
     "LionCub": "recipes",
+    "resume": "resuming",
     "Stats": "stats",
 }
 
