@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test sanitize bench format clean network browser
+.PHONY: demo test test-faults sanitize bench format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
@@ -13,6 +13,9 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-faults: $(VENV)/.dev network ## kill, stop and cut off workers; LIONCUB_FAULT_SEED=… replays a failure
+	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
