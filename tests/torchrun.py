@@ -28,7 +28,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def torchrun(
-    *command: str, num_workers: int = 2, max_restarts: int = 0, seconds: float = 120, **more: str
+    *command: str, num_workers: int = 2, max_restarts: int = 0, seconds: float = 240, **more: str
 ) -> subprocess.CompletedProcess[str]:
     options = ["--standalone", f"--nproc-per-node={num_workers}", f"--max-restarts={max_restarts}"]
     return subprocess.run(

@@ -32,6 +32,7 @@ def test_three_thousand_steps(tmp_path: Path) -> None:
         faults=faults,
         abstain_seed=numbers.randrange(1, 2**32),
         watch_every=WATCH_EVERY,
+        bucket_numel=150,
     )
     print(config)
     done = torchrun(TRAIN, config.to_json(), num_workers=NUM_WORKERS, max_restarts=len(faults), seconds=280)

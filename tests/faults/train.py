@@ -79,6 +79,7 @@ class Config:
     """If set, every worker now and then has no gradient, or one that is not finite."""
     watch_every: int = 0
     """If set, a line about this process is written after so many steps."""
+    bucket_numel: int = 100
     pause_seconds: float = 0.0
     timeout_seconds: float = 60.0
 
@@ -133,7 +134,11 @@ def main() -> None:
         model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))
         sync = lioncub.MomentumSync(every=8)
         lion = lioncub.DistributedLion(
-            model.named_parameters(), 1e-3, momentum_sync=sync, bucket_numel=100, overlap=not config.abstain_seed
+            model.named_parameters(),
+            1e-3,
+            momentum_sync=sync,
+            bucket_numel=config.bucket_numel,
+            overlap=not config.abstain_seed,
         )
         torch.manual_seed(1 + world.rank)
         with (
