@@ -14,7 +14,7 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/mypy
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
-test-faults: $(VENV)/.dev ## crashes, damage, forgery, and other numbers of workers; seeds are printed, LIONCUB_FAULT_SEED replays one
+test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
 
 sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer

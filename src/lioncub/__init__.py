@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from lioncub._version import __version__
 
 if TYPE_CHECKING:
-    from lioncub import checkpoint, errors, kernels, live
+    from lioncub import checkpoint, distributed, errors, kernels, live
     from lioncub.agreement import broadcast_parameters
     from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
     from lioncub.collectives import Hierarchical, TwoPhase
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from lioncub.momentum import MomentumSync
     from lioncub.optimizer import DistributedLion
     from lioncub.recipes import LionCub
+    from lioncub.resuming import resume
     from lioncub.stats import Stats
 
 __all__ = [
@@ -35,9 +36,11 @@ __all__ = [
     "__version__",
     "broadcast_parameters",
     "checkpoint",
+    "distributed",
     "errors",
     "kernels",
     "live",
+    "resume",
 ]
 
 _HOMES = {
@@ -48,12 +51,13 @@ _HOMES = {
     "MomentumSync": "momentum",
     "DistributedLion": "optimizer",
     "LionCub": "recipes",
+    "resume": "resuming",
     "Stats": "stats",
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("checkpoint", "errors", "kernels", "live"):
+    if name in ("checkpoint", "distributed", "errors", "kernels", "live"):
         return import_module(f"lioncub.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'lioncub' has no attribute {name!r}")

@@ -65,7 +65,7 @@ class Bucket:
         if any(g is not None and g.layout != torch.strided for g in gradients):
             flags |= Flags.SPARSE
         codec, u = self.collective.first_codec(self.codec), self._update_vector(gradients)
-        if flags:
+        if flags.abstains:
             payload, _ = codec.encode_update(u.silent(), stamp.step)
         else:
             payload, finite = codec.encode_update(u, stamp.step)

@@ -102,6 +102,7 @@ class Delivery:
             voters=min((sum(not header.abstains for header in roll) for roll in rolls), default=0),
             abstentions=tuple(sorted({header.rank for roll in rolls for header in roll if header.abstains})),
             agreement=agreed / voted if voted else float("nan"),
+            stopping=tuple(guard.flagged(rolls[-1], Flags.STOPPING)) if rolls else (),
         )
 
 

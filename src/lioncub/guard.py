@@ -39,7 +39,10 @@ _CRC = struct.Struct("<I")
 
 
 class Flags(IntFlag):
-    """Why a worker abstains from a whole bucket. Those other than NOT_FINITE stop all workers."""
+    """Why a worker abstains from a whole bucket. Those other than NOT_FINITE stop all workers.
+
+    STOPPING is no reason to abstain: the worker takes part and asks all to stop after this step.
+    """
 
     NONE = 0
     NOT_FINITE = 1
@@ -47,6 +50,11 @@ class Flags(IntFlag):
     CHANGED = 4
     REPLANNING = 8
     ABANDONED = 16
+    STOPPING = 64
+
+    @property
+    def abstains(self) -> bool:
+        return bool(self & ~Flags.STOPPING)
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,7 @@ class Header:
 
     @property
     def abstains(self) -> bool:
-        return self.flags != Flags.NONE
+        return self.flags.abstains
 
     def votes_on(self, tensor: int) -> bool:
         return not self.abstains and self.present[tensor]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,11 +24,19 @@ UNNAMED_PATIENCE_SECONDS = 10.0
 
 def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
     """The ranks that are really missing, as far as survivors can tell; ``accused`` is what this worker saw."""
+    everybody = [comm.global_rank(index) for index in range(comm.size)]
+    return silent_workers(distributed_c10d._get_default_store, f"{nonce:x}", comm.rank, everybody, accused)
+
+
+def silent_workers(
+    store: Callable[[], Any], nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
+) -> tuple[int, ...]:
+    """Those of ``everybody`` that do not report under this nonce."""
     found: list[tuple[int, ...]] = []
 
     def ask() -> None:
         with suppress(RuntimeError):
-            found.append(_ask(distributed_c10d._get_default_store(), comm, nonce, accused))
+            found.append(_ask(store(), nonce, rank, everybody, accused))
 
     # In a thread with a deadline: the store may live in the very process that is gone.
     thread = threading.Thread(target=ask, daemon=True)
@@ -37,20 +45,25 @@ def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int
     return found[0] if found else tuple(accused)
 
 
+def report_alive(store: Any, nonce: str, rank: int) -> None:
+    """Nobody who asks under this nonce shall miss this worker."""
+    store.set(_key(nonce, rank), "alive")
+
+
 def _patience_seconds(accused: Sequence[int]) -> float:
     return PATIENCE_SECONDS if len(accused) == 1 else UNNAMED_PATIENCE_SECONDS
 
 
-def _ask(store: Any, comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
-    def key(rank: int) -> str:
-        return f"lioncub/survivors/{nonce:x}/{rank}"
+def _key(nonce: str, rank: int) -> str:
+    return f"lioncub/survivors/{nonce}/{rank}"
 
-    store.set(key(comm.rank), "alive")
-    everybody = [comm.global_rank(index) for index in range(comm.size)]
+
+def _ask(store: Any, nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]) -> tuple[int, ...]:
+    report_alive(store, nonce, rank)
     deadline = time.monotonic() + _patience_seconds(accused)
     while True:
-        silent = tuple(rank for rank in everybody if not store.check([key(rank)]))
+        silent = tuple(each for each in everybody if not store.check([_key(nonce, each)]))
         certain = len(silent) <= 1 and set(silent) <= set(accused)
         if certain or time.monotonic() > deadline:
-            return tuple(rank for rank in silent if rank in accused) or silent or tuple(accused)
+            return tuple(each for each in silent if each in accused) or silent or tuple(accused)
         time.sleep(0.05)

@@ -90,6 +90,7 @@ class DistributedLion(MomentumOptimizer):
         self._keeps_spares = spare_momentum
         self._spares: dict[Tensor, Tensor] = {}
         self._ready: Delivery | None = None
+        self._stopping = False
         self._watch: GradientWatch | None = None
         defaults = {
             "lr": lr,
@@ -182,7 +183,7 @@ class DistributedLion(MomentumOptimizer):
             self._courier.call_off(self._buckets, self._stamp(Flags.REPLANNING))
             self._refresh_plan()
         self._ready = None
-        stamp = self._stamp(self._courier.verdict())
+        stamp = self._stamp(self._courier.verdict() | (Flags.STOPPING if self._stopping else Flags.NONE))
         for bucket in self._buckets:
             if not self._courier.carries(bucket):
                 self._courier.ship(bucket, stamp)
@@ -215,6 +216,11 @@ class DistributedLion(MomentumOptimizer):
             self._refresh_plan()
         for bucket in plan_buckets(self._everything, self._comm, self._collective, self._bucket_numel):
             self._courier.average(bucket.slots, self._step)
+
+    def ask_to_stop(self) -> None:
+        """Ask all workers, in the headers of the coming step, to stop after it: ``stats.stopping`` then names this
+        worker on every one of them. May be called by a signal's handler."""
+        self._stopping = True
 
     def traffic(self) -> Traffic:
         """What the coming step will send and receive: every bucket's collective and momentum synchronisation."""

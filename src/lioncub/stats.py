@@ -28,6 +28,8 @@ class Stats:
     """The workers whose gradient was not finite somewhere."""
     agreement: float
     """The share of elements, of those this worker voted on, in which the outcome has the sign it voted for."""
+    stopping: tuple[int, ...] = ()
+    """The workers that ask all to stop after this step: the same on every worker."""
 
     @classmethod
     def before_the_first_step(cls) -> Stats:

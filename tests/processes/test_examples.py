@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from lioncub import checkpoint
 from lioncub.live import End, Reading
 from lioncub.live.records import from_json
-
-ROOT = Path(__file__).parents[2]
+from tests.torchrun import torchrun
 
 MANY_OPTIMIZERS = """
 import torch, torch.distributed as dist
@@ -42,22 +39,14 @@ raise SystemExit(7)
 """
 
 
-def run(*script: str, num_workers: int = 2) -> subprocess.CompletedProcess[str]:
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={num_workers}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
-    return subprocess.run(
-        [*launcher, *script], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
-
-
-def torchrun(script: str) -> str:
-    done = run(script)
+def successful(*command: str) -> str:
+    done = torchrun(*command, GLOO_SOCKET_IFNAME="lo")
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_the_example_trains() -> None:
-    printed = torchrun("examples/train.py")
+    printed = successful("examples/train.py")
     found = re.search(r"loss ([\d.]+), ([\d.]+) bits", printed)
     assert found, printed
     assert float(found[1]) < 0.9, "the target's variance is 1"
@@ -65,7 +54,7 @@ def test_the_example_trains() -> None:
 
 
 def test_the_example_shows_itself_live(tmp_path: Path) -> None:
-    done = run("examples/train.py", "--live", str(tmp_path / "live.jsonl"))
+    done = torchrun("examples/train.py", "--live", str(tmp_path / "live.jsonl"))
     assert done.returncode == 0, done.stderr
     assert re.search(r"step 199 · loss [\d.]+ · .* a step \(compute \d+%", done.stderr)
     events = [from_json(text) for text in (tmp_path / "live.jsonl").read_text().splitlines()]
@@ -73,16 +62,23 @@ def test_the_example_shows_itself_live(tmp_path: Path) -> None:
     assert isinstance(events[-1], End)
 
 
+def test_the_example_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    first = successful("examples/train.py", "--checkpoints", str(tmp_path))
+    assert checkpoint.latest(tmp_path) == 200
+    again = successful("examples/train.py", "--checkpoints", str(tmp_path))
+    assert again.split(",")[0] == first.split(",")[0], "the loss that was saved"
+
+
 def test_processes_end_cleanly_while_optimizers_live(tmp_path: Path) -> None:
     script = tmp_path / "many.py"
     script.write_text(MANY_OPTIMIZERS)
-    assert torchrun(str(script)).count("done") == 2
+    assert successful(str(script)).count("done") == 2
 
 
 def test_leaving_with_messages_in_flight_is_no_abort(tmp_path: Path) -> None:
     script = tmp_path / "leave.py"
     script.write_text(EXCEPTION_AFTER_BACKWARD)
-    done = run(str(script))
+    done = torchrun(str(script), GLOO_SOCKET_IFNAME="lo")
     assert done.returncode != 0
     assert "exitcode  : 7" in done.stderr, done.stderr
     assert "SIGABRT" not in done.stderr

@@ -1,0 +1,66 @@
+"""Workers that start meet in a store that may still hold what an earlier attempt left there.
+
+Every process brings a random name. It writes down its own, reads everybody's, and confirms what it read. A group is
+complete when all workers have confirmed the same list. A process that is gone cannot confirm a list with a new name in
+it: no list that mixes attempts is ever complete, however launchers on different machines count their restarts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import time
+from datetime import timedelta
+from typing import Any
+
+from lioncub.errors import AgreementError, PeerTimeoutError
+
+POLL_SECONDS = 0.02
+"""``store.wait()`` prints stack traces when its time is over."""
+
+
+def meet(store: Any, rank: int, size: int, timeout: timedelta) -> str:
+    """Wait until all workers are here. Returns a name for this attempt: the same on all of them, new each time.
+
+    Raises :class:`PeerTimeoutError` that names who did not come.
+    """
+    own, attempt = secrets.token_hex(8), ""
+    store.set(_arrival(rank), own)
+    deadline = time.monotonic() + timeout.total_seconds()
+    while not (attempt and store.check([_confirmation(attempt, worker) for worker in range(size)])):
+        if time.monotonic() > deadline:
+            waited = f"worker {rank} waited {timeout.total_seconds():g} s for all to start"
+            raise PeerTimeoutError(_missing(store, size, attempt), waited)
+        time.sleep(POLL_SECONDS)
+        attempt = _confirm(store, rank, size, own)
+    return attempt
+
+
+def _confirm(store: Any, rank: int, size: int, own: str) -> str:
+    """Read the names; what they make up, or nothing while some have not been written down at all."""
+    arrivals = [_arrival(worker) for worker in range(size)]
+    if not store.check(arrivals):
+        return ""
+    names = [name.decode() for name in store.multi_get(arrivals)]
+    if names[rank] != own:
+        raise AgreementError(
+            f"another process has arrived as worker {rank}: this one is left over from an earlier attempt, or two "
+            "processes were started with the same RANK"
+        )
+    attempt = hashlib.sha256(" ".join(names).encode()).hexdigest()[:16]
+    store.set(_confirmation(attempt, rank), "")
+    return attempt
+
+
+def _missing(store: Any, size: int, attempt: str) -> list[int]:
+    """Who has never come, or, where an earlier attempt did, who does not confirm what the others see."""
+    keys = [_confirmation(attempt, worker) if attempt else _arrival(worker) for worker in range(size)]
+    return [worker for worker in range(size) if not store.check([keys[worker]])]
+
+
+def _arrival(worker: int) -> str:
+    return f"arrived/{worker}"
+
+
+def _confirmation(attempt: str, worker: int) -> str:
+    return f"confirmed/{attempt}/{worker}"

@@ -1,0 +1,68 @@
+"""A network that falls apart: both sides stop, and none goes on alone."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lioncub.lab.config import LabConfig
+from lioncub.lab.footing import find_footing
+from lioncub.lab.plan import plan_of
+from lioncub.lab.session import free_port, running
+from tests.faults.train import Config
+
+FOOTING = find_footing()
+TRAIN = str(Path(__file__).with_name("train.py"))
+SIDES = ((0, 1), (2, 3))
+TIMEOUT_SECONDS = 6.0
+
+
+def cut(lab: int) -> None:
+    """Give the second side's cables to a switch of their own. ``lab``: the process that has started the lab."""
+    inside = Path(f"/proc/{lab}/task/{lab}/children").read_text().split()[0]
+    ports = [f"port{host}" for host in SIDES[1]]
+    commands = [
+        ["link", "add", "br1", "type", "bridge"],
+        ["link", "set", "br1", "up"],
+        *(["link", "set", port, "master", "br1"] for port in ports),
+    ]
+    for command in commands:
+        subprocess.run(["nsenter", f"--net=/proc/{inside}/ns/net", "ip", *command], check=True)
+
+
+def steps_done(folder: Path) -> list[int]:
+    """By each host: it writes a line for every step."""
+    files = [folder / f"watched-{host}" for side in SIDES for host in side]
+    return [file.read_text().count("\n") if file.exists() else 0 for file in files]
+
+
+@pytest.mark.skipif(FOOTING.name != "root", reason=f"needs root: the network here is {FOOTING.name}, {FOOTING.reason}")
+def test_both_sides_stop(tmp_path: Path) -> None:
+    config = Config(folder=str(tmp_path), steps=100_000, every=100_000, watch_every=1, timeout_seconds=TIMEOUT_SECONDS)
+    command = (sys.executable, "-u", TRAIN, config.to_json())
+    plan = plan_of(LabConfig(command=command, hosts=4, rate="1gbit"), networked=True, port=free_port(FOOTING))
+    with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
+        deadline = time.monotonic() + 100
+        while min(steps_done(tmp_path)) < 20:
+            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+            time.sleep(0.05)
+        cut(lab.pid)
+        at_the_cut, started = steps_done(tmp_path), time.monotonic()
+        assert lab.wait(60) == 1
+        seconds = time.monotonic() - started
+    said, done = (tmp_path / "log").read_text(), steps_done(tmp_path)
+    assert max(done) <= max(at_the_cut) + 2, "nobody goes on"
+    assert max(done) - min(done) <= 1
+    assert seconds < 3 * TIMEOUT_SECONDS
+    for side, others in (SIDES, SIDES[::-1]):
+        for host in side:
+            lines = re.findall(rf"\[host{host}\].*errors\.(Peer.*)", said)
+            assert lines, f"host {host} did not say why it stopped: {said}"
+            named = re.search(r"workers? ([\d, ]+)", lines[-1])
+            assert named, lines
+            assert {int(rank) for rank in named[1].split(",")} <= set(others), lines[-1]
