@@ -17,7 +17,7 @@ ENCODE, APPLY, STEP = "encode_signs, tiny tensors", "apply_, tiny tensors", "Lio
 
 def small_cases(num_tensors: int, bodies: Sequence[str]) -> list[Case]:
     params = parameters([(NUMEL,)] * num_tensors)
-    ready = TwoPhaseReady(params)
+    ready = TwoPhaseReady(params, spare=False)  # every operand there can be
     u, moves = ready.update_vector(), ready.moves()
     direction = Direction("signs", kernels.encode_signs(u, 0, abstain=False).payload)
     lion = Lion(params, **SETTINGS)

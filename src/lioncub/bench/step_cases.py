@@ -22,18 +22,18 @@ from lioncub.lion import Lion
 FUSED, FOREACH = "AdamW(fused=True)", "AdamW(foreach=True)"
 LION_PYTORCH = ("lion-pytorch", "lion-pytorch foreach")
 LION, TWO_PHASE = "lioncub.Lion", "two-phase-ready"
-HALF, SPARE = "bfloat16 momentum", "spare momentum"
+HALF, BARE = "bfloat16 momentum", "no spare momentum"
 NUM_WORKERS = 4
 
 ADAMW_BYTES = (16, 12)
 """Read and written per parameter: x, m, v and g; x, m and v."""
 LION_BYTES = (12, 8)
-TWO_PHASE_BYTES = (8 + 1 / 8 + 12 + 1 / 8, 1 / 8 + 1 / 32 + 8)
-"""Encode, vote, apply."""
-SPARE_TWO_PHASE_BYTES = (8 + 1 / 8 + 4 + 1 / 8, 4 + 1 / 8 + 1 / 32 + 4)
-"""Encode writes the next momentum, apply touches x alone."""
+TWO_PHASE_BYTES = (8 + 1 / 8 + 4 + 1 / 8, 4 + 1 / 8 + 1 / 32 + 4)
+"""Encode, vote, apply: encode writes the next momentum, apply touches x alone."""
+BARE_TWO_PHASE_BYTES = (8 + 1 / 8 + 12 + 1 / 8, 1 / 8 + 1 / 32 + 8)
+"""Apply reads momentum and gradient again."""
 HALF_LION_BYTES = (10, 6)
-HALF_TWO_PHASE_BYTES = (6 + 1 / 8 + 10 + 1 / 8, 1 / 8 + 1 / 32 + 6)
+HALF_TWO_PHASE_BYTES = (6 + 1 / 8 + 4 + 1 / 8, 2 + 1 / 8 + 1 / 32 + 4)
 SETTINGS: dict[str, Any] = {"lr": 1e-4, "weight_decay": 0.01}
 
 
@@ -73,7 +73,7 @@ def step_cases(model: str, shapes: Sequence[Shape], bodies: Sequence[str]) -> li
     ours = [
         case(LION, Lion(params, **SETTINGS).step, LION_BYTES),
         case(TWO_PHASE, TwoPhaseReady(params).step, TWO_PHASE_BYTES),
-        case(f"{TWO_PHASE}, {SPARE}", TwoPhaseReady(params, spare=True).step, SPARE_TWO_PHASE_BYTES),
+        case(f"{TWO_PHASE}, {BARE}", TwoPhaseReady(params, spare=False).step, BARE_TWO_PHASE_BYTES),
         case(f"{LION}, {HALF}", Lion(params, momentum_dtype=torch.bfloat16, **SETTINGS).step, HALF_LION_BYTES),
         case(f"{TWO_PHASE}, {HALF}", TwoPhaseReady(params, torch.bfloat16).step, HALF_TWO_PHASE_BYTES),
     ]
@@ -102,7 +102,7 @@ class TwoPhaseReady:
     """
 
     def __init__(
-        self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32, *, spare: bool = False
+        self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32, *, spare: bool = True
     ) -> None:
         self.params = params
         self.momenta = [torch.zeros_like(param, dtype=momentum_dtype) for param in params]

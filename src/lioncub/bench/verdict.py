@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lioncub.bench import small_cases
 from lioncub.bench.kernel_cases import NAIVE
 from lioncub.bench.records import Record
-from lioncub.bench.step_cases import FUSED, LION, LION_PYTORCH, SPARE, TWO_PHASE
+from lioncub.bench.step_cases import FUSED, LION, LION_PYTORCH, TWO_PHASE
 
 RELATIONS = {"≥": operator.ge, ">": operator.gt, "<": operator.lt}
 
@@ -84,12 +84,11 @@ def _speedups(results: Results, threads: int) -> Iterator[Verdict]:
     naive = results.speedup("encode_signs", [NAIVE], body="torch")
     yield Verdict("encode_signs, torch body: against the naive form", threads, naive, "≥", 2, "x")
     model = "ResNet-50"
-    for name in (TWO_PHASE, f"{TWO_PHASE}, {SPARE}"):
-        whole = results.speedup(name, [FUSED], model=model)
-        yield Verdict(f"{name} step, {model}: against {FUSED}", threads, whole, "≥", 1, "x")
-        if threads == 1:
-            whole = results.speedup(name, LION_PYTORCH, model=model)
-            yield Verdict(f"{name} step, {model}: against lion-pytorch's best", threads, whole, "≥", 3, "x")
+    whole = results.speedup(TWO_PHASE, [FUSED], model=model)
+    yield Verdict(f"{TWO_PHASE} step, {model}: against {FUSED}", threads, whole, "≥", 1, "x")
+    if threads == 1:
+        whole = results.speedup(TWO_PHASE, LION_PYTORCH, model=model)
+        yield Verdict(f"{TWO_PHASE} step, {model}: against lion-pytorch's best", threads, whole, "≥", 3, "x")
     for model in ("ResNet-50", "GPT-2 small"):
         plain = results.speedup(LION, [FUSED], model=model)
         yield Verdict(f"{LION}, {model}: against {FUSED}", threads, plain, "≥", 1.3, "x")
