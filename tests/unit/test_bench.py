@@ -288,7 +288,7 @@ def test_what_was_not_measured_is_not_met() -> None:
 def test_lion_pytorch_is_asked_of_one_thread_only() -> None:
     records = [replace(record, threads=threads) for threads in (1, 2) for record in made_up()]
     assert [verdict.threads for verdict in verdicts(records) if "lion-pytorch" in verdict.what] == [1]
-    assert len(verdicts(records)) == 32
+    assert len(verdicts(records)) == 29
 
 
 # ---- configuration ---------------------------------------------------------------------------------------------------
@@ -439,7 +439,7 @@ def test_ceilings_are_timed_beside_each_model_and_reasons_and_verdicts_are_kept(
     assert {case["model"] for case in ran.cases("ceiling")} == {"", "ResNet-50", "GPT-2 small"}
     left_out = {line["name"]: line["reason"] for line in ran.lines if line["kind"] == "left-out"}
     assert left_out == LEFT_OUT
-    assert sum(line["kind"] == "verdict" for line in ran.lines) == 17
+    assert sum(line["kind"] == "verdict" for line in ran.lines) == 15
 
 
 def test_the_page_needs_nothing_but_itself(ran: Ran) -> None:
