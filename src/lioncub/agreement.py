@@ -20,7 +20,7 @@ from lioncub.guard import odd_ones_out
 from lioncub.slots import Slot
 
 _HELLO = struct.Struct("<32sIIQ")  # SHA-256 of the description, its length, CRC-32 of the parameters, a nonce
-_TAG_HELLO, _TAG_TEXT, _TAG_LENGTH = 1, 2, 3
+_TAG_HELLO, _TAG_TEXT, _TAG_LENGTH, _TAG_COPY, _TAG_CRC = 1, 2, 3, 4, 5
 FIRST_FREE_TAG = 8
 
 
@@ -60,9 +60,7 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
 
     Returns a number that is the same on all workers, and new each time.
     """
-    crc = 0
-    for param in params:
-        crc = kernels.fingerprint(param, crc)
+    crc = _crc_of(params)
     hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc, secrets.randbits(64))
     answers = [_HELLO.unpack(raw) for raw in _gather(comm, hello, _TAG_HELLO)]
     if odd_ones_out([digest for digest, *_ in answers]):
@@ -92,6 +90,36 @@ def broadcast_parameters(module: nn.Module, process_group: object = None) -> Non
         message = tensor.detach().to(comm.device).contiguous()
         comm.broadcast(message).wait()
         tensor.detach().copy_(message)
+
+
+def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDifferError) -> int:
+    """Overwrite the parameters of the workers that ``problem`` names with the majority's; returns whose they are.
+
+    All workers call it. Without a majority, or where a difference remains, ``problem`` is raised on all of them.
+    """
+    ranks = comm.global_ranks
+    odd = [ranks.index(rank) for rank in problem.ranks]
+    if 2 * len(odd) >= comm.size:
+        raise problem
+    source = next(index for index in range(comm.size) if index not in odd)
+    for param in params:
+        message = param.detach().to(comm.device).contiguous().view(-1).view(torch.uint8)
+        if comm.index == source:
+            comm.swap(dict.fromkeys(odd, message), {}, _TAG_COPY).wait()
+        elif comm.index in odd:
+            message = torch.empty_like(message)
+            comm.swap({}, {source: message}, _TAG_COPY).wait()
+            param.detach().copy_(message.view(param.dtype).view(param.shape))
+    if len(set(_gather(comm, struct.pack("<Q", _crc_of(params)), _TAG_CRC))) > 1:
+        raise problem
+    return ranks[source]
+
+
+def _crc_of(params: Sequence[Tensor]) -> int:
+    crc = 0
+    for param in params:
+        crc = kernels.fingerprint(param, crc)
+    return crc
 
 
 def gather_bytes(comm: Comm, data: bytes) -> list[bytes]:

@@ -81,6 +81,7 @@ class Bucket:
             fingerprint=self.fingerprint(stamp.step),
             present=tuple(g is not None for g in gradients),
             flags=flags,
+            agreement=stamp.agreement,
         )
         return Parcel(self.codec, self.layout, header, self.dtype, tag), payload
 

@@ -184,6 +184,25 @@ def bench_exchange(
     run_exchange(ExchangeConfig(numel=numel, hosts=hosts, rates=words(rates), repeats=repeats, out=out, docs=docs))
 
 
+@bench.command("hostile")
+def bench_hostile(
+    workers: Annotated[str, typer.Option(help="Numbers of workers, separated by commas.")] = "8,9",
+    most_liars: Annotated[int, typer.Option(help="From none to so many of them lie.")] = 4,
+    steps: Annotated[int, typer.Option(help="Of each training run.")] = 200,
+    seeds: Annotated[int, typer.Option(help="Runs of each kind.")] = 3,
+    out: Annotated[Path, typer.Option(help="Where hostile.jsonl goes.")] = Path("bench-out"),
+    docs: Annotated[Path | None, typer.Option(help="A document to write the tables into, between its markers.")] = None,
+) -> None:
+    """Train among workers that lie: how many can a vote, a mean, a dense average bear?"""
+    from lioncub.bench.hostile import HostileConfig, run_hostile
+
+    run_hostile(
+        HostileConfig(
+            workers=numbers("workers", workers), most_liars=most_liars, steps=steps, seeds=seeds, out=out, docs=docs
+        )
+    )
+
+
 @app.command()
 def data(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets to get: enwik8, cifar10. None: a list.")] = None,

@@ -111,6 +111,10 @@ class Comm:
     def global_rank(self, index: int) -> int:
         return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
 
+    @property
+    def global_ranks(self) -> list[int]:
+        return [self.global_rank(index) for index in range(self.size)]
+
     def on_new_channel(self) -> Comm:
         """For one more user of this group. All workers must ask in the same order."""
         if self.group is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
 
@@ -16,11 +16,12 @@ from lioncub.buckets import Bucket
 from lioncub.collectives import Outcome, Traffic
 from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.comm import Comm
-from lioncub.errors import GradientChangedError, PeerError, PeerLostError
+from lioncub.errors import GradientChangedError, PeerError, PeerLostError, ReplicasDifferError
 from lioncub.guard import Flags, Header, Stamp
 from lioncub.inquest import missing_workers
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import Flight, Pilot
+from lioncub.reputation import Reputation, from_wire
 from lioncub.settings import Rounding
 from lioncub.slots import Slot, Witness
 from lioncub.stats import Stats
@@ -76,6 +77,9 @@ class Delivery:
 
     load: Load
     seconds_waited: float
+    repaired: tuple[int, ...] = ()
+    agreements: tuple[float, ...] = ()
+    suspects: tuple[int, ...] = ()
 
     def apply_(self, synchronizer: Synchronizer | None, rounding: Rounding, step: int) -> Stats:
         """Move the parameters, advance the momenta, write averages over them."""
@@ -103,6 +107,9 @@ class Delivery:
             abstentions=tuple(sorted({header.rank for roll in rolls for header in roll if header.abstains})),
             agreement=agreed / voted if voted else float("nan"),
             stopping=tuple(guard.flagged(rolls[-1], Flags.STOPPING)) if rolls else (),
+            agreements=self.agreements,
+            suspects=self.suspects,
+            repaired=self.repaired,
         )
 
 
@@ -115,6 +122,7 @@ class Courier:
         """Agreed on with the plan: the survivors of this group meet under it."""
         self._pilot = Pilot(threaded=comm.size > 1 and comm.device.type == "cpu")
         self._load = Load()
+        self._reputation = Reputation(comm.size)
         self._lost: PeerError | None = None
 
     def check_usable(self) -> None:
@@ -168,15 +176,29 @@ class Courier:
             self._pilot.launch(load.momenta.samples)
         load.seconds_encoding += perf_counter() - started
 
-    def deliver(self, quorum: int) -> Delivery:
-        """Wait for everything that was shipped, and check it."""
+    def deliver(self, quorum: int, repair: Callable[[ReplicasDifferError], None] | None = None) -> Delivery:
+        """Wait for everything that was shipped, and check it. ``repair`` mends replicas that differ, or raises."""
         load = self._unload()
         seconds_waited = self._land()
         if load.changed:
             raise GradientChangedError(guard.changed_message([self.comm.rank], f"the gradient of {load.changed}"))
+        repaired: tuple[int, ...] = ()
         for shipment in load.shipments:
-            guard.check(shipment.flight.result.headers, quorum=quorum, what=shipment.bucket.title)
-        return Delivery(load, seconds_waited)
+            headers, what = shipment.flight.result.headers, shipment.bucket.title
+            try:
+                guard.check(headers, quorum=quorum, what=what, repaired=bool(repaired))
+            except ReplicasDifferError as problem:
+                if repair is None:
+                    raise
+                repair(problem)
+                repaired = problem.ranks
+                guard.check(headers, quorum=quorum, what=what, repaired=True)
+        if load.shipments:
+            self._reputation.note([from_wire(header.agreement) for header in load.shipments[-1].flight.result.headers])
+        return Delivery(load, seconds_waited, repaired, self._reputation.rates, self._suspects())
+
+    def _suspects(self) -> tuple[int, ...]:
+        return tuple(self.comm.global_rank(worker) for worker in self._reputation.suspects())
 
     def average(self, slots: Sequence[Slot], step: int) -> None:
         """Average some momenta over the workers now, in float32."""

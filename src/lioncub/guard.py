@@ -29,17 +29,18 @@ from lioncub.errors import (
     name_ranks,
 )
 from lioncub.layout import Ballot, Layout
+from lioncub.reputation import UNKNOWN
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 FINGERPRINT_STEPS = 64
 """Every parameter is in the fingerprint of one of this many steps."""
 
-_FIXED = struct.Struct("<HHIIQIIIII")  # version flags rank bucket step plan hyper fingerprint tensors crc
+_FIXED = struct.Struct("<HHHHQIIIIHxxI")  # version flags rank bucket step plan hyper fingerprint tensors agreement crc
 _CRC = struct.Struct("<I")
 
 
 class Flags(IntFlag):
-    """Why a worker abstains from a whole bucket. Those other than NOT_FINITE stop all workers.
+    """Why a worker abstains from a whole bucket. Those other than NOT_FINITE and ABSENT stop all workers.
 
     STOPPING is no reason to abstain: the worker takes part and asks all to stop after this step.
     """
@@ -50,6 +51,7 @@ class Flags(IntFlag):
     CHANGED = 4
     REPLANNING = 8
     ABANDONED = 16
+    ABSENT = 32
     STOPPING = 64
 
     @property
@@ -65,6 +67,8 @@ class Stamp:
     plan: int
     hyper: int
     flags: Flags = Flags.NONE
+    agreement: int = UNKNOWN
+    """Of the step before, as on the wire."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Header:
     fingerprint: int
     present: tuple[bool, ...]
     flags: Flags = Flags.NONE
+    agreement: int = UNKNOWN
+    """How often the sender's votes agreed with the outcome of the step before; see :mod:`~lioncub.reputation`."""
     version: int = WIRE_VERSION
 
     @staticmethod
@@ -97,7 +103,7 @@ class Header:
         """The bytes, with their CRC-32 in the last fixed field."""
         bitmap = _bitmap(self.present)
         words = (self.version, self.flags, self.rank, self.bucket, self.step, self.plan, self.hyper)
-        fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), 0)
+        fixed = _FIXED.pack(*words, self.fingerprint, len(self.present), self.agreement, 0)
         crc = _CRC.pack(zlib.crc32(fixed + bitmap))
         return torch.frombuffer(bytearray(fixed[: -_CRC.size] + crc + bitmap), dtype=torch.uint8)
 
@@ -112,12 +118,12 @@ class Header:
             fields = _FIXED.unpack_from(data)
         except struct.error as problem:
             raise WireError(f"a message header of {len(data)} bytes is too short") from problem
-        version, flags, rank, bucket, step, plan, hyper, fingerprint, tensors, crc = fields
+        version, flags, rank, bucket, step, plan, hyper, fingerprint, tensors, agreement, crc = fields
         zeroed = data[: _FIXED.size - _CRC.size] + bytes(_CRC.size) + data[_FIXED.size :]
         if zlib.crc32(zeroed) != crc or len(data) != cls.num_bytes(tensors):
             raise WireError("a message header arrived damaged: its checksum does not match")
         present = _present(data[_FIXED.size :], tensors)
-        return cls(rank, bucket, step, plan, hyper, fingerprint, present, Flags(flags), version)
+        return cls(rank, bucket, step, plan, hyper, fingerprint, present, Flags(flags), agreement, version)
 
 
 # From one step to the next, and from one worker to the next, the same gradients are there: the answers are kept.
@@ -147,8 +153,11 @@ def ballot(headers: Sequence[Header], layout: Layout, step: int) -> Ballot:
     return Ballot.of(layout, step, [_voters(of_tensor) for of_tensor in zip(*votes, strict=True)])
 
 
-def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
-    """Raise, on every worker alike, when these headers forbid the step. ``what`` names the bucket's parameters."""
+def check(headers: Sequence[Header], *, quorum: int, what: str, repaired: bool = False) -> None:
+    """Raise, on every worker alike, when these headers forbid the step. ``what`` names the bucket's parameters.
+
+    ``repaired``: replicas that differed when these headers were written are the same by now.
+    """
     _same(headers, "version", lambda r: AgreementError(f"the wire version differs on {name_ranks(r)}"))
     _same(headers, "plan", lambda r: AgreementError(f"the parameters or settings of {name_ranks(r)} have changed"))
     _same(headers, "bucket", lambda r: WireError(f"{name_ranks(r)} sent another bucket than {what}"))
@@ -171,16 +180,18 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
             "worker the same param_groups and step schedulers alike"
         ),
     )
-    _same(
-        headers,
-        "fingerprint",
-        lambda r: ReplicasDifferError(
-            f"the parameters {what} are not the same on {name_ranks(r)} at step {headers[0].step}: something outside "
-            "the optimizer wrote to them, or memory is faulty. Restart from a checkpoint, or copy the parameters from "
-            "a healthy worker with lioncub.broadcast_parameters()",
-            ranks=r,
-        ),
-    )
+    if not repaired:
+        _same(
+            headers,
+            "fingerprint",
+            lambda r: ReplicasDifferError(
+                f"the parameters {what} are not the same on {name_ranks(r)} at step {headers[0].step}: something "
+                "outside the optimizer wrote to them, or memory is faulty. Restart from a checkpoint, copy the "
+                "parameters from a healthy worker with lioncub.broadcast_parameters(), or let the optimizer do it "
+                "with repair=True",
+                ranks=r,
+            ),
+        )
     if sparse := flagged(headers, Flags.SPARSE):
         raise SparseGradientError(
             f"sparse gradient in {what} on {name_ranks(sparse)}: use dense gradients (nn.Embedding(sparse=False))"
@@ -188,12 +199,12 @@ def check(headers: Sequence[Header], *, quorum: int, what: str) -> None:
     if changed := flagged(headers, Flags.CHANGED):
         raise GradientChangedError(changed_message(changed, "a gradient"))
     voters = sum(not header.abstains for header in headers)
-    if voters < quorum:
+    if voters < quorum and len(flagged(headers, Flags.ABSENT)) < len(headers):
         silent = [header.rank for header in headers if header.abstains]
         raise QuorumError(
             f"only {voters} of {len(headers)} workers have a finite gradient for {what} at step {headers[0].step} "
-            f"(quorum {quorum}); NaN or Inf on {name_ranks(silent)}. Nothing was changed: lower the learning rate, "
-            "clip gradients, or skip this batch and go on"
+            f"(quorum {quorum}); NaN, Inf or no data on {name_ranks(silent)}. Nothing was changed: lower the learning "
+            "rate, clip gradients, or skip this batch and go on"
         )
 
 

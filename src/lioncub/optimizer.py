@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -11,16 +12,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lioncub.agreement import Plan, agree
+from lioncub.agreement import Plan, agree, copy_from_majority
 from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Codec, Vote
 from lioncub.collectives import Collective, Traffic, collective_from
 from lioncub.comm import Comm
 from lioncub.courier import Courier, Delivery
-from lioncub.errors import ConfigError, LionCubError
+from lioncub.errors import ConfigError, LionCubError, ReplicasDifferError, name_ranks
 from lioncub.guard import Flags, Stamp
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
+from lioncub.reputation import to_wire
 from lioncub.settings import Rounding, checked_quorum
 from lioncub.slots import Slot
 from lioncub.state import MomentumOptimizer, momenta_of
@@ -43,6 +45,8 @@ class DistributedLion(MomentumOptimizer):
         process_group: a ProcessGroup or a one-dimensional DeviceMesh; None is the default group, or a world of one.
         overlap: encode and send buckets while backward still runs.
         quorum: raise when fewer workers than this have finite gradients; None is 1.
+        repair: overwrite replicas that differ with the parameters of the majority, warn, and go on; without it, or
+            without a majority, :class:`ReplicasDifferError` stops all workers.
         maximize: ascend.
         bucket_numel: elements per bucket; None makes four of the model, and more of a large one.
         momentum_dtype: bfloat16 halves the state's memory.
@@ -81,6 +85,7 @@ class DistributedLion(MomentumOptimizer):
         stochastic_rounding: bool = False,
         rounding_seed: int = 0,
         spare_momentum: bool = True,
+        repair: bool = False,
     ) -> None:
         self._dirty = True
         self._collective = collective_from(collective)
@@ -88,6 +93,8 @@ class DistributedLion(MomentumOptimizer):
         self._bucket_numel = bucket_numel
         self._rounding = Rounding(stochastic_rounding, rounding_seed)
         self._keeps_spares = spare_momentum
+        self._repairs = repair
+        self._absent = False
         self._spares: dict[Tensor, Tensor] = {}
         self._ready: Delivery | None = None
         self._stopping = False
@@ -158,6 +165,33 @@ class DistributedLion(MomentumOptimizer):
         self.apply()
         return loss
 
+    @torch.no_grad()
+    def abstain(self) -> bool:
+        """Take part in a step without a vote, for a worker that has run out of data while others have not.
+
+        Its parameters move as everybody's, its momentum stays. False once all workers abstain: nothing has moved, and
+        all of them are done::
+
+            for batch in my_share:
+                ...
+                optimizer.step()
+            while optimizer.abstain():
+                pass
+        """
+        if self._comm.size == 1:
+            return False
+        if self._watch and self._watch.touched:
+            raise LionCubError(
+                "abstain() after backward has begun the step: call step(), or zero_grad() on every worker and abstain"
+            )
+        self._absent = True
+        try:
+            self.exchange()
+        finally:
+            self._absent = False
+        self.apply()
+        return self.stats.voters > 0
+
     @contextmanager
     def no_sync(self) -> Iterator[None]:
         """Backward passes inside accumulate gradients and send nothing."""
@@ -183,7 +217,7 @@ class DistributedLion(MomentumOptimizer):
             self._courier.call_off(self._buckets, self._stamp(Flags.REPLANNING))
             self._refresh_plan()
         self._ready = None
-        stamp = self._stamp(self._courier.verdict() | (Flags.STOPPING if self._stopping else Flags.NONE))
+        stamp = self._stamp(self._courier.verdict() | self._wishes())
         for bucket in self._buckets:
             if not self._courier.carries(bucket):
                 self._courier.ship(bucket, stamp)
@@ -191,7 +225,7 @@ class DistributedLion(MomentumOptimizer):
             self._courier.ship_momenta(self._synchronizer, self._step)
         if self._watch:
             self._watch.reset()
-        self._ready = self._courier.deliver(self._quorum)
+        self._ready = self._courier.deliver(self._quorum, self._repair if self._repairs else None)
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -284,7 +318,7 @@ class DistributedLion(MomentumOptimizer):
             f"collective {self._collective}",
         ]
         settings += [f"quorum {self._quorum}", f"overlap {self._overlap}", f"bucket_numel {self._bucket_numel}"]
-        settings += [f"momentum in {self._momentum_dtype}", f"{self._rounding}"]
+        settings += [f"momentum in {self._momentum_dtype}", f"{self._rounding}", f"repair {self._repairs}"]
         if self._synchronizer:
             policy, chosen = self._synchronizer.policy, [slot.name for slot in self._synchronizer.slots]
             when = f"momentum every {policy.every}, spread {policy.spread}, budget {policy.budget}"
@@ -316,7 +350,21 @@ class DistributedLion(MomentumOptimizer):
         keys = ("betas", "weight_decay", "maximize")
         facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
         hyper = zlib.crc32(repr(facts).encode())
-        return Stamp(self._step, self._plan_number, hyper, flags)
+        return Stamp(self._step, self._plan_number, hyper, flags, to_wire(self.stats.agreement))
+
+    def _wishes(self) -> Flags:
+        """What the user asked of this step."""
+        return (Flags.STOPPING if self._stopping else Flags.NONE) | (Flags.ABSENT if self._absent else Flags.NONE)
+
+    def _repair(self, problem: ReplicasDifferError) -> None:
+        """Every worker comes here at the same step: all have seen the same headers."""
+        params = [slot.param for slot in self._everything]
+        source = copy_from_majority(self._comm, params, problem)
+        warnings.warn(
+            f"the parameters of {name_ranks(problem.ranks)} were not those of the others at step {self._step}; they "
+            f"were overwritten with those of worker {source}. Look at that machine's memory",
+            stacklevel=4,
+        )
 
     @torch.no_grad()
     def _abandon(self) -> None:

@@ -25,11 +25,17 @@ class Stats:
     voters: int
     """The fewest workers with finite gradients for any bucket."""
     abstentions: tuple[int, ...]
-    """The workers whose gradient was not finite somewhere."""
+    """The workers whose gradient was not finite somewhere, or who had no data."""
     agreement: float
     """The share of elements, of those this worker voted on, in which the outcome has the sign it voted for."""
     stopping: tuple[int, ...] = ()
     """The workers that ask all to stop after this step: the same on every worker."""
+    agreements: tuple[float, ...] = ()
+    """The running mean of every worker's agreement, up to the step before; the same on every worker."""
+    suspects: tuple[int, ...] = ()
+    """Workers that agree far less often than the others: a faulty machine, or quite other data."""
+    repaired: tuple[int, ...] = ()
+    """Workers whose parameters were overwritten with those of the majority before this step."""
 
     @classmethod
     def before_the_first_step(cls) -> Stats:

@@ -17,7 +17,7 @@ from lioncub.momentum import MomentumSync, divergence, sample
 from lioncub.overlap import Flight
 from lioncub.slots import Slot
 
-BUCKET = 0xFFFFFFFF
+BUCKET = 0xFFFF
 """The number in the header of these exchanges."""
 
 

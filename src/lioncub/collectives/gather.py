@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
+from lioncub import seals
 from lioncub.collectives.base import (
     Collective,
     Exchange,
@@ -25,16 +25,18 @@ class GatherAll(Collective):
     """Everybody sends everything to everybody and combines alone: one phase, no owner to trust, (n-1)·p bits."""
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
-        row = torch.cat([parcel.header.pack().to(payload.device), payload.reshape(-1)]).to(comm.device)
-        inbox, pending = comm.all_gather(row, parcel.tag)
+        head = parcel.header.pack().to(payload.device)
+        rows = seals.with_seal(head.unsqueeze(0), payload.reshape(1, -1), device=comm.device)
+        inbox, pending = comm.all_gather(rows[0], parcel.tag)
         yield pending
 
+        seals.check(inbox, comm.global_ranks)
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
         ballot = ballot_part(parcel, headers, first_block, len(payload))
-        votes = inbox[:, parcel.header_bytes :].view(comm.size, len(payload), -1)
+        votes = inbox[:, parcel.header_bytes : -seals.SEAL].view(comm.size, len(payload), -1)
         combined = parcel.codec.combine(votes, ballot)
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
-        message = wire.header_bytes + wire.blocks * wire.up_block_bytes
+        message = wire.header_bytes + wire.blocks * wire.up_block_bytes + seals.SEAL
         return Traffic.with_each(comm.size - 1, message, message)

@@ -9,6 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from lioncub import seals
 from lioncub.collectives.base import (
     Collective,
     Exchange,
@@ -45,43 +46,53 @@ class Server(Collective):
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def _serve(self, comm: Comm, parcel: Parcel, payload: Tensor, ballot: Ballot) -> Generator[Pending, None, Tensor]:
-        inbox = payload.new_empty(comm.size, *payload.shape, device=comm.device)
-        inbox[0] = payload
+        inbox = payload.new_empty(comm.size, payload.numel() + seals.SEAL, device=comm.device)
+        inbox[0] = _sealed(payload, comm)
         clients = range(1, comm.size)
         try:
-            yield comm.swap({}, {peer: inbox[peer].view(-1) for peer in clients}, parcel.tag + 1)
+            yield comm.swap({}, {peer: inbox[peer] for peer in clients}, parcel.tag + 1)
         except PeerLostError as problem:
             self._give_notice(comm, parcel, len(payload), problem)
             raise
-        combined = parcel.codec.combine(inbox, ballot)
+        damaged = seals.broken(inbox)
+        votes = inbox[:, : -seals.SEAL].view(comm.size, *payload.shape)
+        combined = parcel.codec.combine(votes, ballot)
         answer = torch.cat([combined.new_zeros(self.NOTICE), combined.view(-1)])
+        answer = _sealed(answer, comm, comm.global_rank(damaged[0]) + 1 if damaged else 0)
         yield comm.swap(dict.fromkeys(clients, answer), {}, parcel.tag + 2)
+        seals.check(answer.unsqueeze(0), [comm.global_rank(0)])
         return combined
 
     def _ask(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Generator[Pending, None, Tensor]:
         answer = payload.new_empty(self._answer_bytes(comm, parcel, len(payload)), device=comm.device)
-        yield comm.swap({0: payload.reshape(-1).to(comm.device)}, {}, parcel.tag + 1)
+        yield comm.swap({0: _sealed(payload, comm)}, {}, parcel.tag + 1)
         yield comm.swap({}, {0: answer}, parcel.tag + 2)
+        seals.check(answer.unsqueeze(0), [comm.global_rank(0)])
         lost = int(answer[: self.NOTICE].view(torch.int64)[0]) - 1
         if lost >= 0:
             raise PeerLostError([lost], f"reported by the server, worker {comm.global_rank(0)}")
-        return answer[self.NOTICE :].view(len(payload), -1)
+        return answer[self.NOTICE : -seals.SEAL].view(len(payload), -1)
 
     def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, problem: PeerError) -> None:
         answer = torch.zeros(self._answer_bytes(comm, parcel, blocks), dtype=torch.uint8, device=comm.device)
         answer[: self.NOTICE].view(torch.int64)[0] = problem.ranks[0] + 1
+        answer = _sealed(answer[: -seals.SEAL], comm)
         survivors = [peer for peer in range(1, comm.size) if comm.global_rank(peer) not in problem.ranks]
         comm.swap(dict.fromkeys(survivors, answer), {}, parcel.tag + 2).wait()
 
     def _answer_bytes(self, comm: Comm, parcel: Parcel, blocks: int) -> int:
-        return self.NOTICE + blocks * parcel.codec.down_block_bytes(comm.size)
+        return self.NOTICE + blocks * parcel.codec.down_block_bytes(comm.size) + seals.SEAL
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         headers = Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
-        up = wire.blocks * wire.up_block_bytes
-        down = self.NOTICE + wire.blocks * wire.down_block_bytes
+        up = wire.blocks * wire.up_block_bytes + seals.SEAL
+        down = self.NOTICE + wire.blocks * wire.down_block_bytes + seals.SEAL
         if comm.size == 1:
             return Traffic()
         if comm.index == 0:
             return headers + Traffic.with_each(comm.size - 1, down, up)
         return headers + Traffic.with_each(1, up, down)
+
+
+def _sealed(message: Tensor, comm: Comm, notice: int = 0) -> Tensor:
+    return seals.with_seal(message.reshape(1, -1), device=comm.device, notice=notice)[0]

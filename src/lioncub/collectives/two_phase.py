@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from lioncub import seals
 from lioncub.codecs import Codec
 from lioncub.collectives.base import (
     Collective,
@@ -18,7 +20,7 @@ from lioncub.collectives.base import (
     ballot_part,
     unpack_headers,
 )
-from lioncub.comm import Comm, TransportName
+from lioncub.comm import Comm, Pending, TransportName
 from lioncub.errors import ConfigError
 from lioncub.layout import BLOCK, Layout
 
@@ -51,26 +53,43 @@ class TwoPhase(Collective):
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
         blocks, up = payload.shape
         shards = payload.view(comm.size, -1)
-        rows = torch.cat([parcel.header.pack().to(shards.device).expand(comm.size, -1), shards], dim=1).to(comm.device)
-        sent = payload = shards = rows[:, parcel.header_bytes :].view(comm.size, -1, up)  # the original can go
+        head = parcel.header.pack().to(shards.device).expand(comm.size, -1)
+        rows = seals.with_seal(head, shards, device=comm.device)
+        contents = slice(parcel.header_bytes, -seals.SEAL)
+        sent = payload = shards = rows[:, contents].view(comm.size, -1, up)  # the original can go
         inbox, pending = comm.all_to_all(rows, parcel.tag, collectives=self.ordered)
         yield pending
 
+        if damaged := seals.broken(inbox):
+            yield from self._give_notice(comm, parcel, blocks, damaged[0])
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
         ballot = ballot_part(parcel, headers, first_block, blocks)
         mine = blocks // comm.size * BLOCK
-        votes = inbox[:, parcel.header_bytes :].view(comm.size, -1, up)
+        votes = inbox[:, contents].view(comm.size, -1, up)
         winners = parcel.codec.combine(votes, ballot.part(comm.index * mine, (comm.index + 1) * mine))
         del inbox, votes, pending  # before the winners need room
-        gathered, pending = comm.all_gather(winners.view(-1), parcel.tag + 1, collectives=self.ordered)
+        answers, pending = self._tell(comm, parcel, winners)
         yield pending
 
-        return Outcome(parcel.codec, gathered.view(blocks, -1), ballot, sent, comm.index, headers)
+        seals.check(answers, comm.global_ranks)
+        combined = answers[:, : -seals.SEAL].contiguous().view(blocks, -1)
+        return Outcome(parcel.codec, combined, ballot, sent, comm.index, headers)
+
+    def _tell(self, comm: Comm, parcel: Parcel, winners: Tensor, notice: int = 0) -> tuple[Tensor, Pending]:
+        row = seals.with_seal(winners.view(1, -1), device=comm.device, notice=notice)[0]
+        return comm.all_gather(row, parcel.tag + 1, collectives=self.ordered)
+
+    def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, sender: int) -> Generator[Pending, None, None]:
+        """Tell everybody, instead of winners, whose votes came damaged: all raise together."""
+        nothing = torch.zeros(blocks // comm.size, parcel.codec.down_block_bytes(comm.size), dtype=torch.uint8)
+        answers, pending = self._tell(comm, parcel, nothing.to(comm.device), comm.global_rank(sender) + 1)
+        yield pending
+        seals.check(answers, comm.global_ranks)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         shard = wire.blocks // comm.size
-        up = wire.header_bytes + shard * wire.up_block_bytes
-        down = shard * wire.down_block_bytes
+        up = wire.header_bytes + shard * wire.up_block_bytes + seals.SEAL
+        down = shard * wire.down_block_bytes + seals.SEAL
         return Traffic.with_each(comm.size - 1, up, up) + Traffic.with_each(comm.size - 1, down, down)
 
 

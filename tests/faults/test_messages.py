@@ -1,0 +1,140 @@
+"""Messages that nobody sent: random bytes, damage, forged headers. A typed error each time, no hang, no abort."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lioncub import DistributedLion, seals
+from lioncub.comm import Comm
+from lioncub.errors import LionCubError, WireError
+from lioncub.guard import Flags, Header, check
+from tests.cluster import Cluster
+from tests.faults.chance import chance
+from tests.small_model import loss_of, make_model, weights
+
+CASES = 5_000
+REAL_CASES = 60
+HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, present=(True,) * 70)
+
+
+def damaged(data: bytes, numbers: random.Random) -> bytes:
+    """Other bytes: random ones, a flipped bit, a piece missing or too much."""
+    kind = numbers.randrange(4)
+    if kind == 0:
+        return numbers.randbytes(numbers.randrange(0, 2 * len(data)))
+    if kind == 1:
+        bit = numbers.randrange(8 * len(data))
+        return data[: bit // 8] + bytes([data[bit // 8] ^ 1 << bit % 8]) + data[bit // 8 + 1 :]
+    if kind == 2:
+        return data[: numbers.randrange(len(data))]
+    return data + numbers.randbytes(numbers.randrange(1, 64))
+
+
+def forged(numbers: random.Random) -> Header:
+    """A header whose checksum is right and whose content is not."""
+    field = numbers.choice(["version", "plan", "bucket", "step", "hyper", "fingerprint", "flags"])
+    if field == "flags":
+        return replace(HEADER, rank=1, flags=Flags(numbers.choice([2, 4, 8, 16])))
+    wrong = numbers.choice([value for value in range(16) if value != getattr(HEADER, field)])
+    return replace(HEADER, rank=1, **{field: wrong})
+
+
+def test_headers() -> None:
+    numbers, sealed = chance("headers"), HEADER.pack().numpy().tobytes()
+    for _ in range(CASES // 2):
+        with pytest.raises(WireError):
+            Header.parse(damaged(sealed, numbers))
+        sent = forged(numbers)
+        with pytest.raises(LionCubError, match="worker"):
+            check([HEADER, Header.unpack(sent.pack()), HEADER], quorum=1, what="a bucket")
+
+
+def test_seals() -> None:
+    numbers = chance("seals")
+    for _ in range(CASES):
+        count, width = numbers.randint(1, 4), 8 * numbers.randint(1, 12)
+        payload = torch.frombuffer(bytearray(numbers.randbytes(count * width)), dtype=torch.uint8)
+        rows = seals.with_seal(payload.view(count, width), device=torch.device("cpu"))
+        seals.check(rows, range(count))
+        row, bit = numbers.randrange(count), numbers.randrange(8 * (width + 4))
+        rows[row, bit // 8] ^= 1 << bit % 8
+        with pytest.raises(WireError, match=f"from worker {row}:"):
+            seals.check(rows, range(count))
+
+
+@contextmanager
+def flipping(victim: bool, phase: int, seed: int) -> Iterator[None]:
+    """The ``phase``-th pattern of messages that leaves has one flipped bit in one of its messages."""
+    swap, seen, numbers = Comm.swap, 0, random.Random(seed)
+
+    def tampered(self: Comm, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> Any:
+        nonlocal seen
+        seen += 1
+        if victim and seen == phase:
+            peer = numbers.choice(sorted(outgoing))
+            message = outgoing[peer].clone()
+            message[numbers.randrange(message.numel())] ^= 1 << numbers.randrange(8)
+            outgoing = {**outgoing, peer: message}
+        return swap(self, outgoing, incoming, tag)
+
+    Comm.swap = tampered  # type: ignore[method-assign,assignment]
+    try:
+        yield
+    finally:
+        Comm.swap = swap  # type: ignore[method-assign]
+
+
+def _votes_on_a_bad_wire(rank: int, group: dist.ProcessGroup, seed: int) -> list[str]:
+    model, numbers = make_model(), random.Random(seed)
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, collective="two-phase")
+    said = []
+    for case in range(REAL_CASES):
+        before = weights(model)
+        optimizer.zero_grad()
+        loss_of(model, rank, case).backward()
+        with flipping(numbers.randrange(group.size()) == rank, 1, seed + case):
+            try:
+                optimizer.step()
+            except WireError as problem:
+                said.append(str(problem))
+        assert torch.equal(weights(model), before), "nothing changes in a step that fails"
+    optimizer.zero_grad()
+    loss_of(model, rank, REAL_CASES).backward()
+    optimizer.step()  # and the next one works
+    return said
+
+
+def test_votes_damaged_on_the_wire_stop_the_step_on_all_workers(cluster: Cluster) -> None:
+    seed = chance("wire").randrange(2**31)
+    for said in cluster.run(3, _votes_on_a_bad_wire, seed):
+        assert len(said) == REAL_CASES
+        assert all("got damaged bytes from worker" in text for text in said)
+
+
+def _answer_on_a_bad_wire(rank: int, group: dist.ProcessGroup, collective: str, phase: int) -> str:
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), process_group=group, collective=collective)
+    loss_of(model, rank, 0).backward()
+    with flipping(rank == 0, phase, 7):
+        try:
+            optimizer.step()
+        except WireError as problem:
+            return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize(("collective", "phase"), [("two-phase", 2), ("gather", 1), ("server", 3)])
+def test_an_answer_damaged_on_the_wire_is_found_by_who_got_it(cluster: Cluster, collective: str, phase: int) -> None:
+    said = cluster.run(3, _answer_on_a_bad_wire, collective, phase)
+    found = [text for text in said if text]
+    assert len(found) == 1
+    assert "this worker got damaged bytes from worker 0" in found[0]
