@@ -72,6 +72,13 @@ else:
 
 
 @networked
+def test_what_runs_on_a_host_cannot_change_the_network() -> None:
+    code, out, err = finish(lab("--hosts", "1", "--", "ip", "link", "set", "eth0", "down"))
+    assert code != 0, err
+    assert "not permitted" in out + err
+
+
+@networked
 @pytest.mark.parametrize("way", WAYS)
 def test_bytes_and_seconds_are_those_of_the_link(way: str, tmp_path: Path) -> None:
     if (way == "root" and os.geteuid()) or probe(WAYS[way]):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lioncub.lab.network import bridge_commands, naming_commands, outer_command
 from lioncub.lab.rates import Rate
 
-TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "ip": "iproute2", "tc": "iproute2"}
+TOOLS = {"unshare": "util-linux", "nsenter": "util-linux", "setpriv": "util-linux", "ip": "iproute2", "tc": "iproute2"}
 PROBE_SECONDS = 10.0
 WAYS = {"root": (), "user namespaces": ("--user", "--map-root-user")}
 

@@ -9,6 +9,8 @@ from lioncub.lab.plan import INTERFACE, SWITCH, HostPlan, Plan
 
 Command = list[str]
 BRIDGE = "br0"
+RIGHTS = "-all,+chown,+dac_override,+dac_read_search,+fowner"
+"""What is left of root's: files, as before."""
 
 
 def bridge_commands() -> list[Command]:
@@ -56,8 +58,9 @@ def host_commands(index: int, host: HostPlan, pid: str) -> list[Command]:
 
 
 def host_launch(host: HostPlan, pid: str) -> Command:
-    """The host's command, started where the host is."""
-    return ["nsenter", f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts", "--", *host.command]
+    """The host's command, started where the host is, without the right to change the network, or more than files."""
+    place = ["nsenter", f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts", "--"]
+    return [*place, "setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={RIGHTS}", "--", *host.command]
 
 
 def holder_command(host: HostPlan) -> Command:
