@@ -14,6 +14,7 @@ from lioncub import kernels, rule
 from lioncub.codecs import Codec
 from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
 from lioncub.comm import Comm
+from lioncub.errors import ConfigError
 from lioncub.guard import FINGERPRINT_STEPS, Flags, Header, Stamp
 from lioncub.kernels import Cut, Part, UpdateVector
 from lioncub.layout import Layout
@@ -22,6 +23,10 @@ from lioncub.slots import Slot
 
 TYPICAL, LARGEST = 1 << 21, 1 << 24
 """Elements of a bucket, where the user says nothing: about so many in a small model, at most so many in a large one."""
+
+
+MOST_BUCKETS = 65_000
+"""A header has 16 bits for a bucket's number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,6 +176,8 @@ def plan_buckets(
             close(key)
     for unfilled in list(filling):
         close(unfilled)
+    if len(buckets) > MOST_BUCKETS:
+        raise ConfigError(f"bucket_numel={bucket_numel} makes {len(buckets)} buckets: {MOST_BUCKETS} at most")
     return buckets
 
 

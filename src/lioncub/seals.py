@@ -7,6 +7,7 @@ accelerators have room for a seal and leave it empty: their bytes never pass thr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,8 @@ from torch import Tensor
 from lioncub import kernels
 from lioncub.errors import WireError, name_ranks
 
-SEAL = 8
-"""Bytes: the CRC-32 of all before them, and 0 or one more than the rank of a worker whose message came damaged."""
+SEAL, CRC = 8, 4
+"""Bytes: 0 or one more than the rank of a worker whose message came damaged, and the CRC-32 of all before it."""
 
 
 def with_seal(*parts: Tensor, device: torch.device, notice: int = 0) -> Tensor:
@@ -24,8 +25,8 @@ def with_seal(*parts: Tensor, device: torch.device, notice: int = 0) -> Tensor:
     room = parts[0].new_zeros(len(parts[0]), SEAL)
     rows = torch.cat([*parts, room], dim=1).to(device)
     if device.type == "cpu":
-        words = np.array([[crc, notice] for crc in _crcs(rows)], dtype="<u4")
-        rows[:, -SEAL:] = torch.from_numpy(words.view(np.uint8))
+        rows[:, -SEAL:-CRC] = _as_bytes([notice])
+        rows[:, -CRC:] = _as_bytes([[crc] for crc in _crcs(rows)])
     return rows
 
 
@@ -33,14 +34,14 @@ def broken(rows: Tensor) -> list[int]:
     """Which messages of ``[messages, bytes]`` are not what was sealed."""
     if rows.device.type != "cpu":
         return []
-    return [row for row, (crc, (seal, _)) in enumerate(zip(_crcs(rows), _words(rows), strict=True)) if crc != seal]
+    return [row for row, (crc, (_, seal)) in enumerate(zip(_crcs(rows), _words(rows), strict=True)) if crc != seal]
 
 
 def check(rows: Tensor, ranks: Sequence[int]) -> None:
     """Raise :class:`WireError` for messages that are damaged, or whose sender got a damaged one."""
     if damaged := broken(rows):
         raise WireError(_message("this worker", [ranks[row] for row in damaged]))
-    notices = {ranks[row]: notice - 1 for row, (_, notice) in enumerate(_words(rows)) if notice}
+    notices = {ranks[row]: notice - 1 for row, (notice, _) in enumerate(_words(rows)) if notice}
     if notices:
         raise WireError(_message(name_ranks(list(notices)), sorted(set(notices.values()))))
 
@@ -55,9 +56,13 @@ def _message(who: str, senders: Sequence[int]) -> str:
 def _crcs(rows: Tensor) -> list[int]:
     width = rows.shape[1]
     flat = rows.contiguous()
-    return [kernels.fingerprint(flat, first=at, last=at + width - SEAL) for at in range(0, flat.numel(), width)]
+    return [kernels.fingerprint(flat, first=at, last=at + width - CRC) for at in range(0, flat.numel(), width)]
 
 
 def _words(rows: Tensor) -> list[tuple[int, int]]:
     words = rows[:, -SEAL:].cpu().contiguous().numpy().view("<u4")
-    return [(int(crc), int(notice)) for crc, notice in words]
+    return [(int(notice), int(crc)) for notice, crc in words]
+
+
+def _as_bytes(words: Sequence[Any]) -> Tensor:
+    return torch.from_numpy(np.array(words, dtype="<u4").view(np.uint8))

@@ -44,7 +44,7 @@ def forged(numbers: random.Random) -> Header:
     field = numbers.choice(["version", "plan", "bucket", "step", "hyper", "fingerprint", "flags"])
     if field == "flags":
         return replace(HEADER, rank=1, flags=Flags(numbers.choice([2, 4, 8, 16])))
-    wrong = numbers.choice([value for value in range(16) if value != getattr(HEADER, field)])
+    wrong: Any = numbers.choice([value for value in range(16) if value != getattr(HEADER, field)])
     return replace(HEADER, rank=1, **{field: wrong})
 
 
@@ -65,7 +65,7 @@ def test_seals() -> None:
         payload = torch.frombuffer(bytearray(numbers.randbytes(count * width)), dtype=torch.uint8)
         rows = seals.with_seal(payload.view(count, width), device=torch.device("cpu"))
         seals.check(rows, range(count))
-        row, bit = numbers.randrange(count), numbers.randrange(8 * (width + 4))
+        row, bit = numbers.randrange(count), numbers.randrange(8 * (width + seals.SEAL))
         rows[row, bit // 8] ^= 1 << bit % 8
         with pytest.raises(WireError, match=f"from worker {row}:"):
             seals.check(rows, range(count))

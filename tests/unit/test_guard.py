@@ -19,15 +19,15 @@ from lioncub.errors import (
 )
 from lioncub.guard import Flags, Header, check, odd_ones_out
 
-WORD = st.integers(0, 2**32 - 1)
+HALF, WORD = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
 HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, present=(True, False, True))
 
 
-@given(WORD, WORD, st.integers(0, 2**64 - 1), WORD, WORD, WORD, st.lists(st.booleans(), max_size=200))
+@given(HALF, HALF, st.integers(0, 2**64 - 1), WORD, WORD, WORD, st.lists(st.booleans(), max_size=200), HALF)
 def test_headers_round_trip(
-    rank: int, bucket: int, step: int, plan: int, hyper: int, fingerprint: int, present: list[bool]
+    rank: int, bucket: int, step: int, plan: int, hyper: int, fingerprint: int, present: list[bool], agreement: int
 ) -> None:
-    header = Header(rank, bucket, step, plan, hyper, fingerprint, tuple(present), Flags.NOT_FINITE)
+    header = Header(rank, bucket, step, plan, hyper, fingerprint, tuple(present), Flags.NOT_FINITE, agreement)
     packed = header.pack()
     assert packed.numel() == Header.num_bytes(len(present))
     assert packed.numel() % 8 == 0, "payloads behind it stay aligned"

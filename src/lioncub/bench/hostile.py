@@ -164,13 +164,11 @@ def table(done: Sequence[Siege], attack: str, start: float) -> Grid:
     """A row for each codec and number of workers, a column for each number of liars."""
     chosen = [siege for siege in done if siege.attack == attack]
     liars = sorted({siege.liars for siege in chosen})
-    rows: dict[tuple[str, int], list[str]] = {}
-    for siege in chosen:
-        rows.setdefault((siege.codec, siege.workers), [])
-    for (codec, workers), cells in rows.items():
+    rows: dict[tuple[str, int], list[str]] = {(siege.codec, siege.workers): [] for siege in chosen}
+    for (codec, workers), found in rows.items():
         for count in liars:
             losses = [s.loss for s in chosen if (s.codec, s.workers, s.liars) == (codec, workers, count)]
-            cells.append(f"{sum(losses) / len(losses):.3f}")
+            found.append(f"{sum(losses) / len(losses):.3f}")
     title = {"flip": "Liars that vote against the honest", "magnitude": "Liars that shout a million times louder"}
     note = f"Loss in nats per byte at the end; before training it is {start:.3f}."
     headings = ["sent", "workers", *(f"{count} liars" for count in liars)]
