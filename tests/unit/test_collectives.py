@@ -12,6 +12,7 @@ from lioncub.collectives import Auto, GatherAll, Server, SumAllReduce, Traffic, 
 from lioncub.comm import Comm
 from lioncub.errors import ConfigError
 from lioncub.layout import Layout
+from lioncub.seals import SEAL
 
 
 def workers(num_workers: int, index: int = 0) -> Comm:
@@ -19,11 +20,11 @@ def workers(num_workers: int, index: int = 0) -> Comm:
 
 
 def sent_bits(collective: object, codec: object, num_workers: int, numel: int = 64 * 2**14, index: int = 0) -> float:
-    """Bits that one worker sends per parameter, without headers."""
+    """Bits that one worker sends per parameter, without headers and seals."""
     layout = Layout((numel,), num_workers)
     wire = replace(Wire.of(codec, layout, num_workers), header_bytes=0)  # type: ignore[arg-type]
     traffic: Traffic = collective.traffic(wire, workers(num_workers, index))  # type: ignore[attr-defined]
-    return traffic.sent_bytes * 8 / numel
+    return (traffic.sent_bytes - traffic.num_messages * SEAL) * 8 / numel
 
 
 @pytest.mark.parametrize("n", [2, 4, 8, 16])
