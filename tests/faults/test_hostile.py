@@ -1,4 +1,4 @@
-"""Workers that lie, together: a vote goes on learning while they are fewer than half; one that shouts ends an average."""
+"""Workers that lie together: a vote learns on while they are fewer than half; one that shouts ends an average."""
 
 from __future__ import annotations
 
