@@ -15,7 +15,7 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
-	$(BIN)/python -m pytest tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/faults tests/processes/test_bad_input.py $(PYTEST_ARGS)
 
 sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
