@@ -95,7 +95,7 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[S
     console.print(str(path), highlight=False, soft_wrap=True)
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}, torch {about['torch']}; "
-        where += f"means over {config.seeds} seeds, after {config.steps} steps.\n\n```sh\n{config.command}\n```\n\n"
+        where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n```sh\n{config.command}\n```\n\n"
         MARKERS.write(config.docs, where + "\n".join(grid.to_markdown() for grid in grids))
     return done
 
@@ -171,6 +171,10 @@ def table(done: Sequence[Siege], attack: str, start: float) -> Grid:
             found.append(f"{sum(losses) / len(losses):.3f}")
     title = {"flip": "Liars that vote against the honest", "magnitude": "Liars that shout a million times louder"}
     note = f"Loss in nats per byte at the end; before training it is {start:.3f}."
-    headings = ["sent", "workers", *(f"{count} liars" for count in liars)]
+    headings = ["sent", "workers", *(_plural(count, "liar") for count in liars)]
     cells = [[codec, str(workers), *found] for (codec, workers), found in rows.items()]
     return Grid(title[attack], headings, cells, note)
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
