@@ -95,7 +95,8 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[S
     console.print(str(path), highlight=False, soft_wrap=True)
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}, torch {about['torch']}; "
-        where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n```sh\n{config.command}\n```\n\n"
+        where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n"
+        where += f"```sh\n{config.command}\n```\n\n"
         MARKERS.write(config.docs, where + "\n".join(grid.to_markdown() for grid in grids))
     return done
 
