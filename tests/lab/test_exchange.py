@@ -1,0 +1,59 @@
+"""The exchange alone, timed on a real slow network."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from lioncub.bench.exchange import ExchangeRecord, run_exchange, table
+from lioncub.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
+from lioncub.errors import ConfigError
+from lioncub.lab.footing import find_footing
+
+FOOTING = find_footing()
+
+
+@pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
+def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
+    docs = tmp_path / "page.md"
+    docs.write_text(f"{MARKERS.begin}\n{MARKERS.end}\n")
+    config = ExchangeConfig(numel=4_000_000, hosts=2, rates=("100mbit",), repeats=3, out=tmp_path, docs=docs)
+    records = run_exchange(config, Console(quiet=True))
+    assert [record.way for record in records] == [
+        *("vote, two-phase, one bucket", "vote, two-phase, 1 buckets", "float32 allreduce of gloo"),
+    ]
+    for record in records:
+        assert record.ratio > 0.8, "a burst may leave before its time"
+    assert records[2].bytes_sent > 28 * records[0].bytes_sent
+    assert len(config.records.read_text().splitlines()) == 3
+    assert "float32 allreduce" in docs.read_text()
+
+
+def test_the_wire_needs_its_bytes_over_its_rate() -> None:
+    line = {"seconds": [3.0, 1.0, 2.0], "bytes_sent": [10**6, 10**6, 2 * 10**6]}
+    record = ExchangeRecord.of(line, "a vote", "8mbit", ExchangeConfig())
+    assert (record.seconds, record.wire_seconds, record.ratio) == (2.0, 1.0, 2.0)
+    assert table([record]).rows == [["a vote", "8mbit", "4", "1.000", "2000.0", "1000.0", "2.00"]]
+
+
+def test_hosts_are_told_what_they_are_told() -> None:
+    task = ExchangeTask(1, 2, "eth0", "answer")
+    assert ExchangeTask.from_json(task.to_json()) == task
+    assert json.loads(task.to_json())["interface"] == "eth0"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [({"hosts": 1}, "hosts"), ({"rates": ("fast",)}, "no rate"), ({"rates": ()}, "rates"), ({"repeats": 2}, "repeats")],
+)
+def test_what_cannot_be_measured_is_refused(wrong: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        ExchangeConfig(**wrong)  # type: ignore[arg-type]
+
+
+def test_the_command_says_what_is_not_usual() -> None:
+    assert ExchangeConfig().command == "lioncub bench exchange"
+    assert ExchangeConfig(hosts=2, rates=("1gbit",)).command == "lioncub bench exchange --hosts 2 --rates 1gbit"
