@@ -33,7 +33,7 @@ def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
 
 
 def test_the_wire_needs_its_bytes_over_its_rate() -> None:
-    line = {"seconds": [3.0, 1.0, 2.0], "bytes_sent": [10**6, 10**6, 2 * 10**6]}
+    line = {"seconds": [3.0, 1.0, 2.0], "bytes_sent": [1e6, 1e6, 2e6]}
     record = ExchangeRecord.of(line, "a vote", "8mbit", ExchangeConfig())
     assert (record.seconds, record.wire_seconds, record.ratio) == (2.0, 1.0, 2.0)
     assert table([record]).rows == [["a vote", "8mbit", "4", "1.000", "2000.0", "1000.0", "2.00"]]
