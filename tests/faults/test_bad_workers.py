@@ -20,12 +20,23 @@ FLIPS = 100
 FAULTY_STEPS = 500
 
 
+def _same_everywhere(model: nn.Module, group: dist.ProcessGroup) -> bool:
+    mine = weights(model)
+    all_of_them = [torch.empty_like(mine) for _ in range(group.size())]
+    dist.all_gather(all_of_them, mine, group=group)
+    return all(torch.equal(mine, other) for other in all_of_them)
+
+
 def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tuple[int, ...], int]]:
-    """A bit of some worker's parameters flips, again and again: (victim, who was repaired, after how many steps)."""
+    """A bit of some worker's parameters flips, again and again: (victim, who was repaired, after how many steps).
+
+    A number's lowest bits go when an update carries it over a power of two. A flip that rounding took back before
+    the replicas were compared leaves them the same to the bit: there was nothing to find, and it is not counted.
+    """
     model, numbers, found = make_model(), random.Random(seed), []
     optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, repair=True)
-    params, step = list(model.parameters()), 0
-    for _ in range(FLIPS):
+    params, step, taken_back = list(model.parameters()), 0, 0
+    while len(found) < FLIPS:
         victim, param = numbers.randrange(group.size()), numbers.choice(params)
         element, bit = numbers.randrange(param.numel()), numbers.randrange(31)
         if rank == victim:
@@ -41,6 +52,10 @@ def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tu
             if optimizer.stats.repaired:
                 assert f"of worker {victim} were not those of the others" in str(said[0].message)
                 break
+        if not optimizer.stats.repaired and _same_everywhere(model, group):
+            taken_back += 1
+            assert taken_back <= FLIPS // 10, "rounding takes back few flips"
+            continue
         found.append((victim, optimizer.stats.repaired, step - start))
     return found
 
