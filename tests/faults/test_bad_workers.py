@@ -33,7 +33,8 @@ def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tu
     A number's lowest bits go when an update carries it over a power of two. A flip that rounding took back before
     the replicas were compared leaves them the same to the bit: there was nothing to find, and it is not counted.
     """
-    model, numbers, found = make_model(), random.Random(seed), []
+    model, numbers = make_model(), random.Random(seed)
+    found: list[tuple[int, tuple[int, ...], int]] = []
     optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, repair=True)
     params, step, taken_back = list(model.parameters()), 0, 0
     while len(found) < FLIPS:
