@@ -16,7 +16,7 @@ from lioncub.kernels import Cut, Direction, Move, Part, Stride, Tally, UpdateVec
 from lioncub.layout import BLOCK, Ballot, Layout, Span
 
 NAIVE = "naive encode"
-WARM_CALLS = 64
+WARM_CALLS = 256
 CPU = torch.device("cpu")
 
 

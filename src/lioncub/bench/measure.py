@@ -53,14 +53,18 @@ def measure(cases: Sequence[Case], threads: int, repeats: int, on_sample: Callab
 def sample(case: Case) -> float:
     """Seconds per call, over the case's calls or as many as fit in the time a sample has."""
     with case.where():
-        if case.warm:
-            case.run(0)
-        start = perf_counter()
-        for number in range(case.calls):
-            case.run(number)
-            if (elapsed := perf_counter() - start) > SAMPLE_SECONDS:
-                break
-        return elapsed / (number + 1)
+        if case.warm:  # caches and clocks settle
+            _time(case, max(1, case.calls // 4), SAMPLE_SECONDS / 4)
+        return _time(case, case.calls, SAMPLE_SECONDS)
+
+
+def _time(case: Case, calls: int, most_seconds: float) -> float:
+    start = perf_counter()
+    for number in range(calls):
+        case.run(number)
+        if (elapsed := perf_counter() - start) > most_seconds:
+            break
+    return elapsed / (number + 1)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from typing import NamedTuple
 
@@ -269,6 +270,7 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
     return out
 
 
+@cache
 def _weights(magnitudes: tuple[int, ...]) -> int | None:
     """How C++ finds the magnitude of an index; None: it cannot."""
     count = len(magnitudes)
@@ -286,13 +288,15 @@ def _rows(payloads: Tensor, planes: int) -> Tensor:
     workers, blocks, width = payloads.shape
     if width != 8 * planes or not payloads.is_cpu or payloads.dtype != torch.uint8:
         raise ValueError(f"payloads of {8 * planes} bytes a block are needed, not {tuple(payloads.shape)}")
-    whole = blocks == 0 or payloads[0].is_contiguous()
-    aligned = payloads.data_ptr() % 8 == 0 and (workers == 1 or payloads.stride(0) % 8 == 0)
+    apart, *inside = payloads.stride()
+    whole = inside == [width, 1] or blocks == 0 or payloads[0].is_contiguous()
+    aligned = payloads.data_ptr() % 8 == 0 and (workers == 1 or apart % 8 == 0)
     return payloads if whole and aligned else payloads.contiguous()
 
 
 def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> None:
-    if not 0 <= start <= stop <= rows.shape[1] * BLOCK or any(not 0 <= voter < len(rows) for voter in voters):
+    known = not voters or (min(voters) >= 0 and max(voters) < len(rows))
+    if not known or not 0 <= start <= stop <= rows.shape[1] * BLOCK:
         raise ValueError(f"elements {start} to {stop} of voters {voters} are not in payloads {tuple(rows.shape)}")
 
 
