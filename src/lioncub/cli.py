@@ -57,7 +57,7 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where records.jsonl and report.html go.")] = Path("demo-out"),
 ) -> None:
     """Train a byte-level GPT on four hosts with slow links, five ways, and compare them."""
-    from lioncub.compare.demo import demo_config, run_demo
+    from lioncub.demo import demo_config, run_demo
 
     run_demo(demo_config(steps=steps, rate=rate, seed=seed, out=out))
 

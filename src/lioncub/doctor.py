@@ -15,8 +15,8 @@ from rich.console import Console
 from lioncub import kernels
 from lioncub.kernels import native
 from lioncub.kernels.dispatch import body_name
-from lioncub.report.grid import Grid
-from lioncub.report.machine import machine
+from lioncub.publish.grid import Grid
+from lioncub.publish.machine import machine
 
 COMPILERS = ("c++", "g++", "clang++")
 OTHER_DEVICE = {"cpu": {"triton": "for CUDA and ROCm tensors"}, "cuda": {"native": "for CPU tensors"}}

@@ -43,8 +43,8 @@ from lioncub.cli import app
 from lioncub.errors import ConfigError
 from lioncub.kernels import Part, UpdateVector, torch_ops
 from lioncub.layout import Layout
-from lioncub.report.grid import Grid
-from lioncub.report.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
+from lioncub.publish.grid import Grid
+from lioncub.publish.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
 
 OURS = [LION, TWO_PHASE, f"{TWO_PHASE}, {BARE}", f"{LION}, {HALF}", f"{TWO_PHASE}, {HALF}"]
 BODIES, LEFT_OUT = cpu_bodies()

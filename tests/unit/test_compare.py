@@ -66,7 +66,7 @@ def test_bad_settings(given: dict[str, Any], message: str) -> None:
 
 def test_places_are_all_combinations() -> None:
     config = CompareConfig(rates=("100mbit", "1gbit"), hosts=(2, 4), examples=(16, 128))
-    assert len({(place.rate, place.hosts, place.examples) for place in config.places()}) == 8
+    assert len({(each.rate, each.hosts, each.examples) for each in config.conditions()}) == 8
 
 
 def test_a_record_survives_its_file(tmp_path: Path) -> None:

@@ -20,19 +20,19 @@ from typer.testing import CliRunner
 from lioncub.cli import app
 from lioncub.compare.records import Cell, Point, parse_cell
 from lioncub.errors import ConfigError
+from lioncub.publish.grid import Grid
+from lioncub.publish.page import drawn, embedded
+from lioncub.publish.units import digits
 from lioncub.report import curves
 from lioncub.report.comparison import Place, bits_per_second, learned, places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.config import MARKERS, ReportConfig
 from lioncub.report.errors import ReportError
 from lioncub.report.experiments import experiments
-from lioncub.report.grid import Grid
 from lioncub.report.headline import headline
-from lioncub.report.page import drawn, embedded
 from lioncub.report.provenance import sentence
 from lioncub.report.run import markdown, read_records, run_report
 from lioncub.report.tables import table, tables
-from lioncub.report.units import digits
 from tests.made_up_cells import METHODS, cell, cells
 
 EVIL = "</script><script>alert(1)</script>"
@@ -211,27 +211,35 @@ def test_tables_fit_a_terminal_of_80_columns() -> None:
         assert printed.count(name) >= 9
 
 
-def test_the_three_experiments_are_read_off_the_cells() -> None:
+def test_the_experiments_are_read_off_the_cells() -> None:
     def at(method: str, seconds: float, **where: Any) -> Cell:
-        return cell(method, step_seconds=seconds, **where)
+        return cell(method, step_seconds=seconds, points=(), **where)
 
     here = [
         at("compute", 0.2),
         at("ddp-lion", 1.0),
-        at("vote", 0.25, bytes_sent=125.0, parameters=500),
+        at("vote", 0.25, bytes_sent=2.75e6, parameters=11_000_000),  # 220 ms at 100 Mbit
         at("cub-4", 0.4),
     ]
     more = [at(member.method, 2 * member.step_seconds, hosts=8) for member in here]
-    plain, widths, hosts = experiments(places_of([*here, *more]))
+    plain, widths, limits, hosts = experiments(places_of([*here, *more]))
     assert plain.rows[0][1:] == ["200", "1,000", "800", "80%", "5x"]
     assert widths.rows[0][1:] == ["250 (4x)", "–", "–", "400 (2.5x)", "–"]
     assert [row[1:5] for row in hosts.rows] == [["200", "1,000", "250", "400"], ["400", "2,000", "500", "800"]]
     assert hosts.rows[0][5:] == ["4x", "2.00"]
+    assert limits.rows[0][1:] == ["200", "220", "250", "4x", "5x", "80%", "88%"]
     assert experiments(places_of(here[:1])) == []
     assert [grid.title for grid in experiments(places_of(here))] == [
         "Communication of plain Lion",
         "Speed at each bit width",
+        "How near the limit",
     ]
+
+
+def test_the_first_three_at_the_same_loss_are_named() -> None:
+    vote = cell("vote", **curve(5.0, 4.0, 3.0, 1.95, seconds=1.0))
+    (race,) = (grid for grid in experiments(places_of([LION, CUB, vote])) if grid.title == "First at the same loss")
+    assert race.rows[0][1:] == ["2.000", f"{vote.label}: 3", f"{CUB.label}: 8", f"{LION.label}: 30", "30"]
 
 
 def test_links_views_and_second_lines_of_a_table_are_escaped() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from lioncub.bench.docs import MARKERS
 from lioncub.errors import ConfigError
 from lioncub.layout import BLOCK
-from lioncub.report.machine import l3_bytes
+from lioncub.publish.machine import l3_bytes
 
 MOST_VOTERS = 32
 QUICK: dict[str, Any] = {"numel": 1 << 16, "repeats": 3}

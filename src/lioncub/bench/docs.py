@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lioncub.report.docs import Markers
-from lioncub.report.grid import Grid
+from lioncub.publish.docs import Markers
+from lioncub.publish.grid import Grid
 
 MARKERS = Markers("bench")
 

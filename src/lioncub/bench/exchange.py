@@ -20,8 +20,8 @@ from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
 from lioncub.lab.rates import Rate
 from lioncub.lab.session import free_port, running
-from lioncub.report.grid import Grid
-from lioncub.report.machine import machine
+from lioncub.publish.grid import Grid
+from lioncub.publish.machine import machine
 
 WORKER = ("-m", "lioncub.bench.exchange_worker")
 REQUIRED = 1.15

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lioncub.errors import ConfigError
 from lioncub.lab.rates import Rate
-from lioncub.report.docs import Markers
+from lioncub.publish.docs import Markers
 
 MARKERS = Markers("exchange")
 

@@ -23,9 +23,9 @@ from lioncub.codecs import Codec, Dense, Mean, Vote
 from lioncub.data.stdlib import load_stdlib
 from lioncub.errors import ConfigError
 from lioncub.layout import Ballot, Layout, Span
-from lioncub.report.docs import Markers
-from lioncub.report.grid import Grid
-from lioncub.report.machine import machine
+from lioncub.publish.docs import Markers
+from lioncub.publish.grid import Grid
+from lioncub.publish.machine import machine
 
 MARKERS = Markers("hostile")
 CODECS: dict[str, Codec] = {"vote": Vote(), "mean": Mean(), "dense": Dense()}

@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from lioncub.bench.docs import sentence
 from lioncub.bench.records import Record
-from lioncub.report.grid import Grid, paragraph
-from lioncub.report.page import COLOURS, Plot, document, drawn, figure, plots
+from lioncub.publish.grid import Grid, paragraph
+from lioncub.publish.page import COLOURS, Plot, document, drawn, figure, plots
 
 
 def page(records: Sequence[Record], grids: Sequence[Grid], about: Mapping[str, object]) -> str:

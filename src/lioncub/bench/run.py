@@ -26,7 +26,7 @@ from lioncub.bench.step_cases import missing_rivals, step_cases
 from lioncub.bench.tables import tables
 from lioncub.bench.verdict import Verdict, verdicts
 from lioncub.errors import ConfigError
-from lioncub.report.machine import machine
+from lioncub.publish.machine import machine
 
 
 def run_bench(config: BenchConfig, console: Console | None = None) -> list[Record]:

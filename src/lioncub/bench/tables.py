@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from lioncub.bench.records import Record
 from lioncub.bench.verdict import Verdict
-from lioncub.report.grid import Grid
+from lioncub.publish.grid import Grid
 
 Columns = dict[str, Callable[[Record], str]]
 

@@ -12,8 +12,8 @@ from lioncub.checkpoint.folders import checkpoints
 from lioncub.checkpoint.manifest import is_manifest
 from lioncub.checkpoint.reading import Checkpoint
 from lioncub.errors import CheckpointError, ConfigError, NoCheckpointError
-from lioncub.report.grid import Grid
-from lioncub.report.units import bytes_text
+from lioncub.publish.grid import Grid
+from lioncub.publish.units import bytes_text
 
 
 @dataclass(frozen=True, kw_only=True)

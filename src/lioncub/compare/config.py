@@ -14,8 +14,8 @@ from lioncub.lab.config import MAX_HOSTS, UNSHAPED, parse_rate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Place:
-    """Where methods are compared with one another: all but the method is the same."""
+class Condition:
+    """What methods are compared under: all but the method is the same."""
 
     rate: str
     hosts: int
@@ -79,21 +79,21 @@ class CompareConfig:
     def records(self) -> Path:
         return self.out / "records.jsonl"
 
-    def places(self) -> list[Place]:
+    def conditions(self) -> list[Condition]:
         return [
-            Place(rate=str(parse_rate(rate) or UNSHAPED), hosts=hosts, examples=examples)
+            Condition(rate=str(parse_rate(rate) or UNSHAPED), hosts=hosts, examples=examples)
             for hosts, rate, examples in product(self.hosts, self.rates, self.examples)
         ]
 
     def settings(self) -> dict[str, Any]:
-        """All that a cell's figures depend on, besides its method and its place."""
+        """All that a cell's figures depend on, besides its method and its condition."""
         left_out = {"methods", "rates", "hosts", "examples", "out"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """What one host's process is told: the methods it trains one after another, at one place."""
+    """What one host's process is told: the methods it trains one after another, under one condition."""
 
     settings: dict[str, Any]
     methods: tuple[str, ...]

@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 from rich.console import Console
 
-from lioncub.compare.config import CompareConfig, Place, WorkerConfig
+from lioncub.compare.config import CompareConfig, Condition, WorkerConfig
 from lioncub.compare.errors import CompareError
 from lioncub.compare.methods import METHODS
 from lioncub.compare.progress import MatrixProgress
@@ -25,7 +25,7 @@ from lioncub.lab.config import UNSHAPED, LabConfig
 from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
 from lioncub.lab.session import free_port, running
-from lioncub.report.machine import machine
+from lioncub.publish.machine import machine
 
 POLL_SECONDS = 0.2
 WORKER = ("-m", "lioncub.compare.worker")
@@ -48,11 +48,11 @@ def run_compare(config: CompareConfig, console: Console | None = None) -> list[C
     check_examples(job, config)
     config.out.mkdir(parents=True, exist_ok=True)
     compared = Comparison(config, footing)
-    todo = {place: compared.missing(place) for place in config.places()}
-    total = len(config.places()) * len(config.methods)
+    todo = {condition: compared.missing(condition) for condition in config.conditions()}
+    total = len(config.conditions()) * len(config.methods)
     with MatrixProgress(console, total, total - sum(map(len, todo.values()))) as progress:
-        for place, methods in todo.items():
-            compared.train(place, methods, progress)
+        for condition, methods in todo.items():
+            compared.train(condition, methods, progress)
     return compared.cells()
 
 
@@ -85,21 +85,23 @@ class Comparison:
         stands_on = {"network": "namespaces" if self.footing.networked else "loopback"}
         return dict(json.loads(json.dumps(self.config.settings() | stands_on)))
 
-    def missing(self, place: Place) -> list[str]:
-        there = {cell.method for cell in self.cells() if cell.place == self.blank("", place).place and not cell.error}
+    def missing(self, condition: Condition) -> list[str]:
+        there = {
+            cell.method for cell in self.cells() if cell.place == self.blank("", condition).place and not cell.error
+        }
         return [method for method in METHODS if method in self.config.methods and method not in there]
 
-    def blank(self, method: str, place: Place) -> Cell:
+    def blank(self, method: str, condition: Condition) -> Cell:
         """A cell without figures."""
-        rates = (place.rate,) * place.hosts if self.footing.networked and place.rate != "none" else ()
+        rates = (condition.rate,) * condition.hosts if self.footing.networked and condition.rate != "none" else ()
         return Cell(
             method=method,
             label=METHODS[method] if method else "",
             job=self.config.job,
             unit="",
-            hosts=place.hosts,
+            hosts=condition.hosts,
             rates=rates,
-            examples=place.examples,
+            examples=condition.examples,
             examples_unit="",
             parameters=0,
             seed=self.config.seed,
@@ -110,15 +112,15 @@ class Comparison:
             command=self.command,
         )
 
-    def train(self, place: Place, methods: Sequence[str], progress: MatrixProgress) -> None:
+    def train(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> None:
         """All methods in the same processes; what follows a method that failed in new ones."""
         while methods:
-            done = list(self.session(place, methods, progress))
+            done = list(self.session(condition, methods, progress))
             if not done:
                 raise CompareError(f"the hosts ended without a word about {METHODS[methods[0]]}")
             methods = methods[len(done) :]
 
-    def session(self, place: Place, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
+    def session(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
         """Run one lab until its methods are trained or one has failed; the cells that came of it."""
         with tempfile.TemporaryDirectory(prefix="lioncub-compare-") as scratch:
             journal, log = Path(scratch) / "journal.jsonl", Path(scratch) / "lab.log"
@@ -126,33 +128,35 @@ class Comparison:
             told = WorkerConfig(
                 settings=self.config.settings(),
                 methods=tuple(methods),
-                examples=place.examples,
+                examples=condition.examples,
                 interface=INTERFACE if self.footing.networked else "",
                 journal=str(journal),
             )
             (Path(scratch) / "config.json").write_text(told.to_json(), encoding="utf-8")
             command = (sys.executable, *WORKER, str(Path(scratch) / "config.json"))
-            lab = LabConfig(command=command, hosts=place.hosts, rate=place.rate)
+            lab = LabConfig(command=command, hosts=condition.hosts, rate=condition.rate)
             plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing))
             current = methods[0]
             with log.open("wb") as output, running(plan, self.footing, output) as process, journal.open() as lines:
                 for event in events(lines, lambda: process.poll() is None):
                     if event["kind"] == "begin":
                         current = event["method"]
-                        progress.begin(f"{METHODS[current]}, {place.title}")
+                        progress.begin(f"{METHODS[current]}, {condition.title}")
                     elif event["kind"] == "step":
                         progress.within(event["step"] / event["total"] if event["total"] else 0.0)
                     else:
-                        yield self.keep(self.filled(event, place), progress)
+                        yield self.keep(self.filled(event, condition), progress)
                         current = ""
             if process.returncode and current:
-                yield self.keep(replace(self.blank(current, place), error=failure(log, process.returncode)), progress)
+                yield self.keep(
+                    replace(self.blank(current, condition), error=failure(log, process.returncode)), progress
+                )
 
-    def filled(self, event: dict[str, Any], place: Place) -> Cell:
+    def filled(self, event: dict[str, Any], condition: Condition) -> Cell:
         given = {name: event[name] for name in COPIED}
         update = event["update_seconds"]
         return replace(
-            self.blank(event["method"], place),
+            self.blank(event["method"], condition),
             step_seconds_quartiles=(event["lower"], event["upper"]),
             split=Split(compute=event["step_seconds"] - update, wait=0.0, update=update),
             points=tuple(Point(**point) for point in event["points"]),

@@ -14,7 +14,7 @@ from lioncub.data.dataset import DataSet, cache_folder
 from lioncub.data.enwik8 import ENWIK8
 from lioncub.data.errors import DataDamagedError, DataMissingError
 from lioncub.data.fetch import Watcher, fetch
-from lioncub.report.grid import Grid
+from lioncub.publish.grid import Grid
 
 DATA_SETS = {dataset.name: dataset for dataset in (ENWIK8, CIFAR10)}
 

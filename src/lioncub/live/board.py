@@ -8,7 +8,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from lioncub.live.events import End, Event, Finding, Reading, Start
-from lioncub.report.units import bytes_text, seconds_text
+from lioncub.publish.units import bytes_text, seconds_text
 
 HISTORY = 240
 """Readings that the lines over time show."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from lioncub.live.board import Board, shares
 from lioncub.live.events import Exchange, Finding, Reading
 from lioncub.live.marks import Bar, Spark
-from lioncub.report.units import bytes_text, rate_text, seconds_text
+from lioncub.publish.units import bytes_text, rate_text, seconds_text
 
 STYLES = {"compute": "green", "encode": "cyan", "wait": "yellow", "apply": "blue"}
 SILENT_SECONDS = 15.0

@@ -1,1 +1,1 @@
-"""What the commands share when they show results: tables, one-file pages, and what a figure depends on."""
+"""A comparison's records as tables, sentences and one page with plots."""

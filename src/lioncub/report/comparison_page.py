@@ -8,11 +8,11 @@ from dataclasses import asdict, replace
 from html import escape
 
 from lioncub.compare.records import Cell
+from lioncub.publish.grid import paragraph
+from lioncub.publish.page import Plot, chooser, document, plots
 from lioncub.report import curves, provenance
 from lioncub.report.comparison import Place
-from lioncub.report.grid import paragraph
 from lioncub.report.headline import headline
-from lioncub.report.page import Plot, chooser, document, plots
 from lioncub.report.tables import table
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lioncub.errors import ConfigError
-from lioncub.report.docs import Markers
+from lioncub.publish.docs import Markers
 
 MARKERS = Markers("compare")
 

@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
 from lioncub.compare.records import Cell, Point
+from lioncub.publish.page import COLOURS, drawn, figure
 from lioncub.report.comparison import Place, rank, rate_of, with_other_hosts, with_other_links
-from lioncub.report.page import COLOURS, drawn, figure
 
 STYLES = {
     BASELINE: ("#3f8fd2", "dash"),

@@ -1,13 +1,17 @@
-"""What a comparison answers: what plain Lion pays for the network, what each bit width brings, how hosts add up."""
+"""What a comparison answers.
+
+What plain Lion pays for the network, what each bit width brings, how near that is to what the link allows, how hosts
+add up, and who is first at the same loss.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
-from lioncub.report.comparison import Place
-from lioncub.report.grid import Grid
-from lioncub.report.units import digits
+from lioncub.publish.grid import Grid
+from lioncub.publish.units import digits
+from lioncub.report.comparison import Place, rate_of
 
 NONE = "–"
 WIDTHS = {"vote": "vote", "cub-1": "1 bit", "cub-2": "2 bits", "cub-4": "4 bits", "cub-8": "8 bits"}
@@ -15,7 +19,7 @@ WIDTHS = {"vote": "vote", "cub-1": "1 bit", "cub-2": "2 bits", "cub-4": "4 bits"
 
 def experiments(places: Sequence[Place]) -> list[Grid]:
     """The tables that the records have figures for."""
-    tables = (plain_lion(places), bit_widths(places), hosts(places))
+    tables = (plain_lion(places), bit_widths(places), limits(places), hosts(places), race(places))
     return [table for table in tables if table.rows]
 
 
@@ -63,6 +67,35 @@ def bit_widths(places: Sequence[Place]) -> Grid:
     )
 
 
+def limits(places: Sequence[Place]) -> Grid:
+    """The vote's step beside the two times that nothing can undercut."""
+    rows = []
+    for place in places:
+        ideal, baseline, vote = (place.cell(method) for method in (COMPUTE_ALONE, BASELINE, "vote"))
+        if not (ideal and baseline and vote and (rate := rate_of(vote))):
+            continue
+        wire = 8 * vote.bytes_sent / rate
+        rows.append(
+            [
+                place.name,
+                ms(ideal.step_seconds),
+                ms(wire),
+                ms(vote.step_seconds),
+                f"{digits(baseline.step_seconds / vote.step_seconds)}x",
+                f"{digits(baseline.step_seconds / ideal.step_seconds)}x",
+                f"{ideal.step_seconds / vote.step_seconds:.0%}",
+                f"{max(ideal.step_seconds, wire) / vote.step_seconds:.0%}",
+            ]
+        )
+    return Grid(
+        "How near the limit",
+        ["where", "compute, ms", "wire, ms", "vote, ms", "speedup", "ideal", "of ideal", "of what the wire allows"],
+        rows,
+        "Wire: what the vote sends per host and step, at the rate of its link. The wire allows a step that is no "
+        "shorter than that, nor than computing.",
+    )
+
+
 def hosts(places: Sequence[Place]) -> Grid:
     """The same job on more and more hosts."""
     several = {_but_hosts(place) for place in places if len(_hosts_like(place, places)) > 1}
@@ -80,6 +113,24 @@ def hosts(places: Sequence[Place]) -> Grid:
         rows,
         "Hosts share the cores of this machine, so computing slows down as they grow in number. Bits: sent per host, "
         "step and parameter, from the counters of the interfaces.",
+    )
+
+
+def race(places: Sequence[Place]) -> Grid:
+    """Seconds of training to the best loss that all methods reached, the first three and DDP with Lion."""
+    rows = []
+    for place in places:
+        loss, finished = place.common_loss, [(place.seconds_to_common_loss(cell), cell) for cell in place.trained]
+        order = sorted((time, cell.label) for time, cell in finished if time is not None)
+        baseline = next((time for time, cell in finished if cell.method == BASELINE), None)
+        if loss is not None and baseline is not None and len(order) > 2:
+            first = [f"{label}: {digits(time)}" for time, label in order[:3]]
+            rows.append([place.name, f"{loss:.3f}", *first, digits(baseline)])
+    return Grid(
+        "First at the same loss",
+        ["where", "loss", "first: s", "second: s", "third: s", "DDP + Lion, s"],
+        rows,
+        "Seconds of training to the best validation loss that every method at the place reached.",
     )
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
 from lioncub.compare.records import Cell, Point
+from lioncub.publish.units import digits
 from lioncub.report.comparison import Place, best_loss, places_of
-from lioncub.report.units import digits
 
 ALIKE = 1.05
 """Times that differ by less than this factor are not called faster or slower."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lioncub.compare.records import Cell
+from lioncub.publish.grid import Grid
+from lioncub.publish.units import bytes_text, digits
 from lioncub.report.comparison import Place
-from lioncub.report.grid import Grid
-from lioncub.report.units import bytes_text, digits
 
 NONE = "–"
 NOTE = (
