@@ -46,6 +46,9 @@ def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) ->
 
 
 JOBS = {
+    "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "resnet-170k": _resnet(width=12, blocks=1, stride=2, lr=1e-3, adamw_lr=3e-3),
     "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),
     "gpt-10m": _gpt(width=320, layers=8, heads=5, lr=3e-4, adamw_lr=1e-3),
     "gpt-50m": _gpt(width=768, layers=7, heads=12, lr=1e-4, adamw_lr=5e-4),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -33,7 +34,25 @@ class ImageJob(Job):
         chosen = torch.randint(len(self.images.train_x), (examples,), generator=generator)
         return normalise(augment(self.images.train_x[chosen], generator)), self.images.train_y[chosen]
 
-    def validation(self, examples: int, *, batch: int | None = None) -> tuple[Tensor, Tensor]:
+    def mixed_batch(self, generator: torch.Generator, examples: int, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """A batch whose classes come in these shares."""
+        self.check(examples)
+        classes = torch.multinomial(shares, examples, replacement=True, generator=generator)
+        places = torch.rand(examples, generator=generator)
+        members = [self.of_class[int(each)] for each in classes]
+        chosen = torch.stack([own[int(place * len(own))] for own, place in zip(members, places, strict=True)])
+        return normalise(augment(self.images.train_x[chosen], generator)), self.images.train_y[chosen]
+
+    @cached_property
+    def of_class(self) -> list[Tensor]:
+        """The training images of every class."""
+        return [torch.nonzero(self.images.train_y == each).view(-1) for each in range(self.num_classes)]
+
+    @property
+    def num_classes(self) -> int:
+        return int(self.images.train_y.max()) + 1
+
+    def validation(self, examples: int, *, batch: int | None = None, final: bool = False) -> tuple[Tensor, Tensor]:
         available = len(self.images.test_x)
         if not 1 <= examples <= available:
             raise ConfigError(f"{self.name} has {available:,} images to validate, got {examples}")

@@ -50,10 +50,11 @@ class Job(ABC):
         """Random training inputs and targets."""
 
     @abstractmethod
-    def validation(self, examples: int, *, batch: int | None = None) -> tuple[Tensor, Tensor]:
+    def validation(self, examples: int, *, batch: int | None = None, final: bool = False) -> tuple[Tensor, Tensor]:
         """Evenly spaced held-out inputs and targets along dimension 0, the same for every run.
 
-        ``batch`` is the number of examples in a training batch, where that decides the shape of an input.
+        ``batch`` is the number of examples in a training batch, where that decides the shape of an input. ``final``:
+        from the test set, where that is another one.
         """
 
     @abstractmethod

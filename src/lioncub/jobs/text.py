@@ -38,13 +38,13 @@ class TextJob(Job):
         starts = torch.randint(len(self.text.train) - context, (examples // context,), generator=generator)
         return windows(self.text.train, starts, context)
 
-    def validation(self, examples: int, *, batch: int | None = None) -> tuple[Tensor, Tensor]:
+    def validation(self, examples: int, *, batch: int | None = None, final: bool = False) -> tuple[Tensor, Tensor]:
         """Sequences as long as those of a ``batch``: a model cannot be asked for more than it was trained on."""
         context = context_of(examples if batch is None else batch)
         if examples < 1 or examples % context:
             raise ConfigError(f"{self.name} needs a multiple of {context} tokens to validate, got {examples}")
-        last = len(self.text.validation) - context - 1
-        return windows(self.text.validation, evenly_spaced(0, last, examples // context), context)
+        held_out = self.text.test if final else self.text.validation
+        return windows(held_out, evenly_spaced(0, len(held_out) - context - 1, examples // context), context)
 
     def loss(self, model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
         return functional.cross_entropy(model(inputs).flatten(0, 1), targets.flatten())

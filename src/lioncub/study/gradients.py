@@ -1,0 +1,46 @@
+"""The workers' gradients, one after another or many in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad_and_value, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from lioncub.jobs.job import Job
+
+Batch = tuple[Tensor, Tensor]
+
+
+def one_by_one(job: Job, model: nn.Module, batches: Sequence[Batch]) -> Iterator[tuple[float, list[Tensor]]]:
+    """Each worker's loss and gradients, as a process of its own would compute them, bit for bit."""
+    params = list(model.parameters())
+    for inputs, targets in batches:
+        loss = job.loss(model, inputs, targets)
+        yield float(loss.detach()), list(torch.autograd.grad(loss, params))
+
+
+def together(
+    job: Job, model: nn.Module, batches: Sequence[Batch], *, at_once: int = 8
+) -> Iterator[tuple[float, list[Tensor]]]:
+    """The same to within rounding, ``at_once`` workers in a pass: so many gradients are in memory at a time."""
+    params = {name: param.detach() for name, param in model.named_parameters()}
+
+    def loss_of(values: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
+        return job.loss(_bound(model, values), inputs, targets)
+
+    passes = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0))
+    for start in range(0, len(batches), at_once):
+        inputs, targets = (torch.stack(parts) for parts in zip(*batches[start : start + at_once], strict=True))
+        with sdpa_kernel(SDPBackend.MATH):  # the fused one cannot be batched
+            gradients, losses = passes(params, inputs, targets)
+        for row, loss in enumerate(losses.tolist()):
+            yield loss, [gradients[name][row] for name in params]
+
+
+def _bound(model: nn.Module, values: dict[str, Tensor]) -> nn.Module:
+    """The model, computing with other parameters than its own."""
+    return cast(nn.Module, lambda inputs: functional_call(model, values, (inputs,)))

@@ -1,0 +1,95 @@
+"""The methods by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
+from lioncub.momentum import MomentumSync
+from lioncub.recipes import SELECTIVE
+from lioncub.study.lions import VirtualLion
+from lioncub.study.method import Method
+from lioncub.study.records import Spec
+from lioncub.study.tasks import Family
+
+Named = Sequence[tuple[str, Tensor]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A method that runs can be made with."""
+
+    label: str
+    family: Family
+    build: Callable[[Named, Spec], Method]
+
+
+def lion(label: str, codec: Codec | Callable[[str], Codec], **options: Any) -> Entry:
+    """A member of our own optimizer's family."""
+
+    def build(named: Named, spec: Spec) -> Method:
+        return VirtualLion(
+            named, spec.workers, codec=codec, weight_decay=spec.weight_decay, seed=spec.seed, watch=True, **options
+        )
+
+    return Entry(label=label, family="lion", build=build)
+
+
+def by_name(patterns: dict[str, Codec], otherwise: Codec) -> Callable[[str], Codec]:
+    """The codec of the first pattern that a parameter's name matches."""
+
+    def codec_of(name: str) -> Codec:
+        return next((codec for pattern, codec in patterns.items() if fnmatchcase(name, pattern)), otherwise)
+
+    return codec_of
+
+
+def _levels() -> dict[str, Entry]:
+    """Every width on every grid."""
+    entries = {}
+    for grid, widths in (("midrise", (2, 3, 4, 5, 8)), ("log", (2, 3, 4, 5)), ("midtread", (2, 3, 4, 5, 8))):
+        for bits in widths:
+            for scale in ("l1", "linf"):
+                codec = Levels(bits, scale, grid)  # type: ignore[arg-type]
+                name = f"{grid}-{bits}" + ("-linf" if scale == "linf" else "")
+                entries[name] = lion(f"{bits} bits, {grid}" + (", L∞" if scale == "linf" else ""), codec)
+    return entries
+
+
+def _synchronised() -> dict[str, Entry]:
+    """Votes and levels whose momenta meet."""
+    policies: dict[str, MomentumSync] = {
+        "sync-16": MomentumSync(every=16),
+        "sync-64": MomentumSync(every=64),
+        "sync-256": MomentumSync(every=256),
+        "sync-embedding": MomentumSync(every=16, match=["*embedding*", "head*"]),
+        "sync-budget": SELECTIVE,
+        "sync-budget-1": MomentumSync(every=16, budget=1.0),
+    }
+    return {
+        f"{name}+{policy}": lion(f"{label}, {policy}", codec, momentum_sync=sync)
+        for name, label, codec in (("vote", "vote", Vote()), ("log-4", "4 bits, log", Levels(4, grid="log")))
+        for policy, sync in policies.items()
+    }
+
+
+METHODS: dict[str, Entry] = {
+    "exact": lion("global Lion", Dense()),
+    "vote": lion("vote", Vote()),
+    "mean": lion("mean of signs", Mean()),
+    "vote-zero": lion("vote, ties stay", Vote(ties="zero")),
+    "vote-abstain": lion("vote, zeros abstain", Vote(zeros="abstain")),
+    **_levels(),
+    **_synchronised(),
+    "vote-embedding-log-4": lion(
+        "vote, embedding and head 4 bits log",
+        by_name(dict.fromkeys(("*embedding*", "head*"), Levels(4, grid="log")), Vote()),
+    ),
+    "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
+}

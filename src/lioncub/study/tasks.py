@@ -1,0 +1,149 @@
+"""What the study trains: real data, models small enough for one core."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from lioncub.errors import ConfigError
+from lioncub.jobs.catalogue import load_job
+from lioncub.jobs.images import ImageJob
+from lioncub.jobs.job import Job
+
+Family = Literal["lion", "adamw", "sgd"]
+"""Methods whose steps are of one kind share a grid of learning rates."""
+
+MOST_AT_ONCE = 500
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """A job, how much of it every worker sees in a step, and for how long."""
+
+    name: str
+    job: str
+    examples: int
+    steps: int
+    judged_on: int
+    """Held-out examples."""
+    lrs: dict[Family, tuple[float, ...]]
+    """The grids that are searched, as many values for each."""
+    weight_decay: dict[Family, float]
+    warmup: float = 0.05
+    """The part of the steps in which the learning rate rises; after it, half a cosine to zero."""
+
+    @property
+    def unit(self) -> str:
+        """Of the quality that is reported."""
+        return "% of test images named rightly" if self.is_images else "bits per byte"
+
+    @property
+    def is_images(self) -> bool:
+        return not self.job.startswith("gpt")
+
+    @property
+    def higher_is_better(self) -> bool:
+        return self.is_images
+
+    def load(self) -> Job:
+        return _loaded(self.job)
+
+    def schedule(self, step: int, lr: float, steps: int) -> float:
+        warm = max(round(self.warmup * steps), 1)
+        if step < warm:
+            return lr * (step + 1) / warm
+        return lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+@cache
+def _loaded(name: str) -> Job:
+    return load_job(name)
+
+
+@torch.no_grad()
+def judged(task: Task, model: nn.Module) -> tuple[float, float]:
+    """The mean loss on held-out examples, in nats, and the quality in the task's unit."""
+    job = task.load()
+    inputs, targets = job.validation(task.judged_on, batch=task.examples, final=True)
+    losses, right, count = 0.0, 0, 0
+    for start in range(0, len(inputs), MOST_AT_ONCE):
+        x, y = inputs[start : start + MOST_AT_ONCE], targets[start : start + MOST_AT_ONCE]
+        losses += float(job.loss(model, x, y)) * len(x)
+        count += len(x)
+        if task.is_images:
+            right += int((model(x).argmax(1) == y).sum())
+    loss = losses / count
+    return loss, 100.0 * right / count if task.is_images else loss / math.log(2)
+
+
+class Batches:
+    """Every worker's own stream of examples. With ``skew``, workers see different mixes of the classes.
+
+    ``skew`` is the concentration of the Dirichlet distribution that the mixes are drawn from: the smaller, the more
+    they differ.
+    """
+
+    def __init__(self, task: Task, workers: int, seed: int, *, skew: float | None = None) -> None:
+        self.job, self.examples = task.load(), task.examples
+        self.generators = [torch.Generator().manual_seed((seed + 1) * 1_000_003 + worker) for worker in range(workers)]
+        self.mixes: Sequence[Tensor] | None = None
+        if skew is not None:
+            if not isinstance(self.job, ImageJob):
+                raise ConfigError(f"workers can see different classes of images only, not of {self.job.name}")
+            self.mixes = dirichlet(workers, self.job.num_classes, skew, seed)
+
+    def of(self, worker: int) -> tuple[Tensor, Tensor]:
+        generator = self.generators[worker]
+        if self.mixes is None:
+            return self.job.batch(generator, self.examples)
+        assert isinstance(self.job, ImageJob)
+        return self.job.mixed_batch(generator, self.examples, self.mixes[worker])
+
+
+def dirichlet(workers: int, classes: int, concentration: float, seed: int) -> list[Tensor]:
+    """Each worker's share of every class."""
+    if not concentration > 0:
+        raise ConfigError(f"skew must be positive, got {concentration}")
+    generator = torch.Generator().manual_seed(seed)
+    shares = torch._standard_gamma(torch.full((workers, classes), concentration, dtype=torch.float64), generator)
+    return list((shares + 1e-12) / (shares + 1e-12).sum(1, keepdim=True))
+
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task(
+            name="vit",
+            job="vit-200k",
+            examples=8,
+            steps=500,
+            judged_on=2_000,
+            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
+            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+        ),
+        Task(
+            name="resnet",
+            job="resnet-170k",
+            examples=8,
+            steps=500,
+            judged_on=2_000,
+            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
+            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+        ),
+        Task(
+            name="gpt",
+            job="gpt-230k",
+            examples=128,
+            steps=1_000,
+            judged_on=32_768,
+            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
+            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+        ),
+    )
+}
