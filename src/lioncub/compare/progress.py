@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from lioncub.compare.records import Cell
+from lioncub.publish.progress import progress_bar
 
 
 class MatrixProgress:
@@ -15,17 +15,7 @@ class MatrixProgress:
 
     def __init__(self, console: Console, cells: int, done: int) -> None:
         self.console, self.cells, self.done = console, cells, done
-        self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("·"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            disable=not console.is_terminal,
-        )
+        self.bar = progress_bar(console)
         self.task = self.bar.add_task("Starting", total=cells, completed=done)
 
     def begin(self, title: str) -> None:

@@ -1,0 +1,51 @@
+"""What a study runs."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from lioncub.errors import ConfigError
+from lioncub.study.presets import PRESETS
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyConfig:
+    """Some experiments of a preset, and where their records are."""
+
+    preset: str = "quick"
+    experiments: tuple[str, ...] = ()
+    """Of the preset; none named: all of them."""
+    jobs: int = os.cpu_count() or 1
+    """Runs at a time, a core each."""
+    out: Path = Path("study-out")
+    records: tuple[Path, ...] = ()
+    """Finished runs from elsewhere, which are not made again."""
+    minutes: float | None = None
+    """No run begins after so long; what is left is for the next time."""
+
+    def __post_init__(self) -> None:
+        if self.preset not in PRESETS:
+            raise ConfigError(f"there is no preset {self.preset!r}: choose from {', '.join(PRESETS)}")
+        for name in self.experiments:
+            if name not in PRESETS[self.preset].experiments:
+                known = ", ".join(PRESETS[self.preset].experiments)
+                raise ConfigError(f"preset {self.preset} has no experiment {name!r}: choose from {known}")
+        if self.jobs < 1:
+            raise ConfigError(f"jobs must be at least 1, got {self.jobs}")
+        if self.minutes is not None and not self.minutes > 0:
+            raise ConfigError(f"minutes must be positive, got {self.minutes}")
+        if self.out.exists() and not self.out.is_dir():
+            raise ConfigError(f"out must be a folder, but {self.out} is a file")
+        for path in self.records:
+            if not path.is_file():
+                raise ConfigError(f"records must be files that a study wrote, but there is no {path}")
+
+    @property
+    def own_records(self) -> Path:
+        return self.out / "records.jsonl"
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        return self.experiments or tuple(PRESETS[self.preset].experiments)

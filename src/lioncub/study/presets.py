@@ -1,0 +1,124 @@
+"""What is run: experiments of named size. A preset says which tasks, how many seeds, and what each experiment compares.
+
+Learning rates are not written here: every method is given the same search, over its family's grid in
+:mod:`lioncub.study.tasks`, at :data:`SEARCH_WORKERS` workers with a seed that no figure uses. The search's winner by
+training loss is used at every number of workers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+SEARCH_WORKERS = 8
+SEARCH_SEED = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """Methods beside one another."""
+
+    question: str
+    methods: tuple[str, ...]
+    tasks: tuple[str, ...]
+    workers: tuple[int, ...] = (8,)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    skews: tuple[float | None, ...] = (None,)
+    length: float = 1.0
+    """Times the task's steps."""
+    lr_factors: tuple[float, ...] = (1.0,)
+    """Times the learning rate that was found."""
+    decay_factors: tuple[float, ...] = (1.0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Experiments by name, and how the learning rates are found."""
+
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    search: bool = True
+    """False: the middle of every grid is taken as it is."""
+    length: float = 1.0
+
+
+BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
+LIONS = ("exact", "vote", "mean", "midrise-2", "log-4", "cub")
+LEVELS = tuple(
+    f"{grid}-{bits}{scale}"
+    for grid, widths in (("midrise", (2, 3, 4, 5, 8)), ("log", (2, 3, 4, 5)), ("midtread", (2, 3, 4, 5, 8)))
+    for bits in widths
+    for scale in ("", "-linf")
+)
+SYNCHRONISED = tuple(
+    f"{codec}+{policy}"
+    for codec in ("vote", "log-4")
+    for policy in ("sync-16", "sync-64", "sync-256", "sync-embedding", "sync-budget", "sync-budget-1")
+)
+
+EXPERIMENTS: dict[str, Experiment] = {
+    "parity": Experiment(
+        question="Do they learn as well as global Lion, at 4 to 32 workers?",
+        methods=(*LIONS, *BASELINES),
+        tasks=("vit", "gpt"),
+        workers=(4, 8, 16, 32),
+    ),
+    "bits": Experiment(
+        question="How many bits, on which grid, with which scale?",
+        methods=("exact", "vote", *LEVELS),
+        tasks=("vit", "gpt"),
+    ),
+    "layers": Experiment(
+        question="Is it the rare tokens? Finer bits for embedding and head alone.",
+        methods=("exact", "vote", "log-4", "vote-embedding-log-4", "vote-abstain"),
+        tasks=("gpt",),
+    ),
+    "momentum": Experiment(
+        question="When must momenta meet, and which?",
+        methods=("exact", "vote", "log-4", *SYNCHRONISED),
+        tasks=("vit", "gpt"),
+    ),
+    "ties": Experiment(
+        question="What do ties and zeros do, at even and odd numbers of workers?",
+        methods=("vote", "vote-zero", "vote-abstain"),
+        tasks=("vit", "gpt"),
+        workers=(4, 5, 8, 9),
+    ),
+    "skew": Experiment(
+        question="Workers that see different classes: does the vote suffer, and what helps?",
+        methods=("exact", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub"),
+        tasks=("vit",),
+        skews=(None, 1.0, 0.1),
+    ),
+    "long": Experiment(
+        question="Ten times the steps: does anything drift, saturate or lose precision?",
+        methods=("exact", "vote", "midrise-2", "log-4", "log-4-half"),
+        tasks=("gpt",),
+        seeds=(0,),
+        length=10.0,
+    ),
+    "rates": Experiment(
+        question="Which learning rate and weight decay, coming from AdamW, and when the number of workers changes?",
+        methods=("exact", "vote", "log-4"),
+        tasks=("vit", "gpt"),
+        workers=(4, 32),
+        seeds=(0,),
+        lr_factors=(0.33, 1.0, 3.0),
+        decay_factors=(0.1, 1.0, 10.0),
+    ),
+}
+
+PRESETS: dict[str, Preset] = {
+    "quick": Preset(
+        experiments={
+            "parity": Experiment(
+                question="The trade-off of quality and bits, in a few minutes.",
+                methods=("adamw", "exact", "vote", "mean", "log-4", "terngrad", "dgc", "graddrop", "signum-vote"),
+                tasks=("gpt",),
+                seeds=(0,),
+            )
+        },
+        search=False,
+        length=0.3,
+    ),
+    "full": Preset(experiments=EXPERIMENTS),
+}

@@ -1,0 +1,142 @@
+"""``lioncub study``: every run that is not there yet, a few at a time."""
+
+from __future__ import annotations
+
+import multiprocessing
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
+from multiprocessing.queues import SimpleQueue
+from time import monotonic
+
+import torch
+from rich.console import Console
+
+from lioncub.publish.progress import progress_bar
+from lioncub.study.config import StudyConfig
+from lioncub.study.errors import StudyError
+from lioncub.study.plan import remaining
+from lioncub.study.presets import PRESETS
+from lioncub.study.records import Run, Spec, read_runs
+from lioncub.study.tasks import TASKS
+from lioncub.study.training import train
+
+_ticks: SimpleQueue[int] | None = None
+
+
+def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
+    """Make the runs that are missing, as long as there is time; returns all there are."""
+    console = Console(stderr=True) if console is None else console
+    preset = PRESETS[config.preset]
+    experiments = [preset.experiments[name] for name in config.chosen]
+    config.out.mkdir(parents=True, exist_ok=True)
+    known = known_runs(config)
+    for task in dict.fromkeys(task for experiment in experiments for task in experiment.tasks):
+        TASKS[task].load()  # here, once: data that is missing is an error before anything starts
+    deadline = None if config.minutes is None else monotonic() + 60 * config.minutes
+    with pool(config.jobs) as (workers, ticks), Bar(console) as bar:
+        while True:
+            todo, more = remaining(experiments, preset, known)
+            if not todo or _over(deadline):
+                break
+            bar.expect(todo, len(known))
+            for run in finished(workers, ticks, todo, config, deadline, bar):
+                with config.own_records.open("a", encoding="utf-8") as file:
+                    file.write(run.to_json() + "\n")
+                known.append(run)
+                console.print(line(run), markup=False, highlight=False, soft_wrap=True)
+            if not more:
+                break
+    left, _ = remaining(experiments, preset, known)
+    if left:
+        console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
+    return known
+
+
+def known_runs(config: StudyConfig) -> list[Run]:
+    paths = [*config.records, *([config.own_records] if config.own_records.exists() else [])]
+    try:
+        return read_runs(paths)
+    except (OSError, ValueError) as error:
+        raise StudyError(f"{error}; remove the line, or the file, and run the study again") from error
+
+
+def finished(
+    workers: ProcessPoolExecutor,
+    ticks: SimpleQueue[int],
+    todo: Sequence[Spec],
+    config: StudyConfig,
+    deadline: float | None,
+    bar: Bar,
+) -> Iterator[Run]:
+    """Runs as they end; no new one begins after the deadline."""
+    waiting, running = list(todo), set[Future[Run]]()
+    command = shlex.join(["lioncub", *sys.argv[1:]])
+    while waiting or running:
+        while waiting and len(running) < config.jobs and not _over(deadline):
+            running.add(workers.submit(make, waiting.pop(0), command))
+        if not running:
+            return
+        done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+        while not ticks.empty():
+            bar.advance(ticks.get())
+        for future in done:
+            yield future.result()
+
+
+def make(spec: Spec, command: str) -> Run:
+    """In a process of the pool."""
+    cost = spec.workers * spec.examples
+    return train(spec, command=command, on_step=lambda: _ticks.put(cost) if _ticks else None)
+
+
+@contextmanager
+def pool(jobs: int) -> Iterator[tuple[ProcessPoolExecutor, SimpleQueue[int]]]:
+    context = multiprocessing.get_context("spawn")
+    ticks: SimpleQueue[int] = context.SimpleQueue()
+    executor = ProcessPoolExecutor(jobs, mp_context=context, initializer=_begin, initargs=(ticks,))
+    try:
+        yield executor, ticks
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _begin(ticks: SimpleQueue[int]) -> None:
+    global _ticks
+    _ticks = ticks
+    torch.set_num_threads(1)
+
+
+class Bar:
+    """How much of the examples has been seen, with the time left."""
+
+    def __init__(self, console: Console) -> None:
+        self.bar = progress_bar(console)
+        self.task = self.bar.add_task("Training", total=None)
+
+    def expect(self, todo: Sequence[Spec], done: int) -> None:
+        total = sum(spec.steps * spec.workers * spec.examples for spec in todo)
+        self.bar.reset(self.task, total=total, description=f"{len(todo)} runs to do, {done} done")
+
+    def advance(self, amount: int) -> None:
+        self.bar.advance(self.task, amount)
+
+    def __enter__(self) -> Bar:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+
+def line(run: Run) -> str:
+    spec = run.spec
+    what = "did not stay finite" if run.quality is None else f"{run.quality:.4g} {TASKS[spec.task].unit}"
+    where = f"{spec.task}, {spec.workers} workers, seed {spec.seed}, lr {spec.lr:g}"
+    return f"{where}: {run.label}: {what}, {run.bits_up:.3g} + {run.bits_down:.3g} bits, {run.seconds:.0f} s"
+
+
+def _over(deadline: float | None) -> bool:
+    return deadline is not None and monotonic() > deadline
