@@ -21,6 +21,7 @@ from lioncub.data.config import DataConfig
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.lab.config import LabConfig
 from lioncub.report.config import ReportConfig
+from lioncub.study.config import StudyConfig
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -199,6 +200,32 @@ def bench_hostile(
     run_hostile(
         HostileConfig(
             workers=numbers("workers", workers), most_liars=most_liars, steps=steps, seeds=seeds, out=out, docs=docs
+        )
+    )
+
+
+@app.command()
+def study(
+    preset: Annotated[str, typer.Option(help="How much: quick, full, paper.")] = StudyConfig.preset,
+    experiments: Annotated[str, typer.Option(help="Some of the preset's, separated by commas; all of them.")] = "",
+    jobs: Annotated[int, typer.Option(help="Runs at a time, a core each.")] = StudyConfig.jobs,
+    minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,
+    records: Annotated[list[Path], typer.Option(help="Finished runs from elsewhere; give it several times.")] = [],  # noqa: B006
+    out: Annotated[Path, typer.Option(help="Where records.jsonl and study.html go.")] = StudyConfig.out,
+    docs: Annotated[Path | None, typer.Option(help="A document to write the tables into, between its markers.")] = None,
+) -> None:
+    """Train with every method on virtual workers: does it learn as well? Goes on where it was stopped."""
+    from lioncub.study.run import run_study
+
+    run_study(
+        StudyConfig(
+            preset=preset,
+            experiments=words(experiments),
+            jobs=jobs,
+            minutes=minutes,
+            records=tuple(records),
+            out=out,
+            docs=docs,
         )
     )
 

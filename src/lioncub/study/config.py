@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lioncub.errors import ConfigError
+from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS
+
+MARKERS = Markers("study")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +27,8 @@ class StudyConfig:
     """Finished runs from elsewhere, which are not made again."""
     minutes: float | None = None
     """No run begins after so long; what is left is for the next time."""
+    docs: Path | None = None
+    """A document to write the tables into, between its markers."""
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -38,9 +43,15 @@ class StudyConfig:
             raise ConfigError(f"minutes must be positive, got {self.minutes}")
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"out must be a folder, but {self.out} is a file")
+        if self.docs is not None:
+            MARKERS.check(self.docs)
         for path in self.records:
             if not path.is_file():
                 raise ConfigError(f"records must be files that a study wrote, but there is no {path}")
+
+    @property
+    def page_path(self) -> Path:
+        return self.out / "study.html"
 
     @property
     def own_records(self) -> Path:

@@ -15,11 +15,13 @@ import torch
 from rich.console import Console
 
 from lioncub.publish.progress import progress_bar
-from lioncub.study.config import StudyConfig
+from lioncub.study.config import MARKERS, StudyConfig
 from lioncub.study.errors import StudyError
+from lioncub.study.page import page
 from lioncub.study.plan import remaining
 from lioncub.study.presets import PRESETS
 from lioncub.study.records import Run, Spec, read_runs
+from lioncub.study.tables import tables
 from lioncub.study.tasks import TASKS
 from lioncub.study.training import train
 
@@ -52,7 +54,22 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
     left, _ = remaining(experiments, preset, known)
     if left:
         console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
+    show(config, known, console)
     return known
+
+
+def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
+    """Print the tables; write the page, and the tables into the document if one is given."""
+    preset = PRESETS[config.preset]
+    grids = tables(preset, config.chosen, runs)
+    if not grids:
+        return
+    for grid in grids:
+        console.print(grid.to_rich())
+    config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")
+    console.print(f"The page: {config.page_path}", markup=False, highlight=False, soft_wrap=True)
+    if config.docs is not None:
+        MARKERS.write(config.docs, "\n\n".join(grid.to_markdown() for grid in grids))
 
 
 def known_runs(config: StudyConfig) -> list[Run]:

@@ -1,0 +1,67 @@
+"""A study's results as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from lioncub.publish.grid import Grid
+from lioncub.study.presets import Preset
+from lioncub.study.records import Run
+from lioncub.study.results import Sample, of_experiment
+from lioncub.study.tasks import TASKS
+
+NONE = "–"
+BASELINE = "exact"
+
+
+def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
+    """One for each experiment and task that has figures."""
+    grids = []
+    for name in names:
+        experiment = preset.experiments[name]
+        found = of_experiment(experiment, preset, runs)
+        for task in experiment.tasks:
+            here = [sample for sample in found if sample.one.spec.task == task]
+            if here:
+                grids.append(table(f"{name}, {task}: {experiment.question}", here))
+    return grids
+
+
+def table(title: str, found: Sequence[Sample]) -> Grid:
+    """A row for each method, a column for each condition."""
+    conditions = list(dict.fromkeys(condition(sample) for sample in found))
+    labels = list(dict.fromkeys(sample.one.label for sample in found))
+    cells = {(sample.one.label, condition(sample)): sample for sample in found}
+    rows = []
+    for label in labels:
+        own = [cells.get((label, each)) for each in conditions]
+        some = next(sample for sample in own if sample is not None)
+        rows.append([label, f"{some.bits_up:.2f}", f"{some.bits_down:.2f}", *(quality(sample) for sample in own)])
+    task = TASKS[found[0].one.spec.task]
+    best = "more is better" if task.higher_is_better else "less is better"
+    seeds = max(len(sample.runs) for sample in found)
+    return Grid(
+        title,
+        ["method", "bits up", "bits down", *conditions],
+        rows,
+        f"{task.unit[0].upper()}{task.unit[1:]} ({best}), mean ± standard error over up to {seeds} seeds. Bits per "
+        "parameter and step, from the encoded bytes.",
+    )
+
+
+def condition(sample: Sample) -> str:
+    spec = sample.one.spec
+    parts = [f"{spec.workers} workers"]
+    if spec.skew is not None:
+        parts.append(f"skew {spec.skew:g}")
+    return ", ".join(parts)
+
+
+def quality(sample: Sample | None) -> str:
+    if sample is None:
+        return NONE
+    if sample.quality is None:
+        return "not finite"
+    digits = 1 if TASKS[sample.one.spec.task].higher_is_better else 3
+    spread = "" if sample.error is None else f" ± {sample.error:.{digits}f}"
+    return f"{sample.quality:.{digits}f}{spread}"
