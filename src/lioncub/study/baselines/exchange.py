@@ -1,0 +1,108 @@
+"""What the baselines have in common: one flat vector, and messages between workers and a server that are bytes."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lioncub.study.baselines.packing import pack_floats, unpack_floats
+from lioncub.study.method import Method
+
+
+class Flat(Method):
+    """A method to which all parameters are one flat vector."""
+
+    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
+        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        self.sizes = [param.numel() for param in self.params]
+
+    def flat(self, gradients: Sequence[Tensor]) -> Tensor:
+        """A vector of its own, float32."""
+        return torch.cat([gradient.detach().reshape(-1).float() for gradient in gradients])
+
+    def private(self) -> list[Tensor]:
+        """A flat buffer for every worker."""
+        return [torch.zeros(self.numel) for _ in range(self.workers)]
+
+    def generator(self, worker: int) -> torch.Generator:
+        """A worker's random numbers of this step."""
+        (state,) = np.random.SeedSequence((self.seed, self.steps, worker)).generate_state(1)
+        return torch.Generator().manual_seed(int(state))
+
+    def displace(self, displacement: Tensor, lr: float) -> None:
+        """Weight decay, then x ← x - ``displacement``: the end of a step."""
+        self.decay(lr)
+        for param, part in zip(self.params, displacement.split(self.sizes), strict=True):
+            param.sub_(part.view_as(param))
+        self.steps += 1
+
+
+class Exchange(Flat):
+    """One message up from every worker, one answer down to all: :meth:`direction` sees nothing but the answer."""
+
+    @abstractmethod
+    def encode(self, worker: int, gradient: Tensor) -> bytes:
+        """The worker: its message. The gradient is its own to change."""
+
+    @abstractmethod
+    def receive(self, worker: int, message: bytes) -> None:
+        """The server: take in one message."""
+
+    @abstractmethod
+    def answer(self) -> bytes:
+        """The server: what goes to every worker, once all have sent; ready for the next step."""
+
+    @abstractmethod
+    def direction(self, answer: bytes) -> Tensor:
+        """Every worker: where to go, x ← x - lr·direction."""
+
+    def send(self, worker: int, gradients: Sequence[Tensor]) -> int:
+        message = self.encode(worker, self.flat(gradients))
+        self.receive(worker, message)
+        return len(message)
+
+    def move(self, lr: float) -> int:
+        answer = self.answer()
+        self.displace(self.direction(answer) * lr, lr)
+        return len(answer)
+
+
+class FullPrecision(Exchange):
+    """float32 gradients, summed in rank order: 32 bits up, 32 down. :meth:`rule` is given the mean."""
+
+    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
+        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        self.total = torch.zeros(self.numel)
+
+    @abstractmethod
+    def rule(self, g: Tensor) -> Tensor:
+        """The direction of one worker that has gradient ``g``."""
+
+    def encode(self, worker: int, gradient: Tensor) -> bytes:
+        return pack_floats(gradient)
+
+    def receive(self, worker: int, message: bytes) -> None:
+        self.total += unpack_floats(message)
+
+    def answer(self) -> bytes:
+        message = pack_floats(self.total)
+        self.total.zero_()
+        return message
+
+    def direction(self, answer: bytes) -> Tensor:
+        return self.rule(unpack_floats(answer).div_(self.workers))
+
+
+class HeavyBall:
+    """Momentum SGD: m ← β·m + g, the direction is m."""
+
+    def __init__(self, numel: int, beta: float) -> None:
+        self.m = torch.zeros(numel)
+        self.beta = beta
+
+    def __call__(self, g: Tensor) -> Tensor:
+        return self.m.mul_(self.beta).add_(g)
