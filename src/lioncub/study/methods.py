@@ -13,6 +13,7 @@ from torch import Tensor
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE
+from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
 from lioncub.study.lions import VirtualLion
 from lioncub.study.method import Method
 from lioncub.study.records import Spec
@@ -79,8 +80,36 @@ def _synchronised() -> dict[str, Entry]:
     }
 
 
+def baseline(label: str, family: Family, method: Callable[..., Method], **options: Any) -> Entry:
+    """Somebody else's method."""
+
+    def build(named: Named, spec: Spec) -> Method:
+        params = [param for _, param in named]
+        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **options)
+
+    return Entry(label=label, family=family, build=build)
+
+
+def _dgc(named: Named, spec: Spec) -> Method:
+    """With a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more."""
+    params = [param for _, param in named]
+    return DGC(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, warmup_steps=spec.steps // 10)
+
+
+BASELINES: dict[str, Entry] = {
+    "lion": baseline("global Lion", "lion", GlobalLion),
+    "adamw": baseline("global AdamW", "adamw", GlobalAdamW),
+    "terngrad": baseline("TernGrad", "sgd", TernGrad),
+    "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
+    "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),
+    "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum, combine="vote"),
+    "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
+    "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
+    "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
+}
+
 METHODS: dict[str, Entry] = {
-    "exact": lion("global Lion", Dense()),
+    "exact": lion("exact averaging", Dense()),
     "vote": lion("vote", Vote()),
     "mean": lion("mean of signs", Mean()),
     "vote-zero": lion("vote, ties stay", Vote(ties="zero")),
@@ -91,5 +120,7 @@ METHODS: dict[str, Entry] = {
         "vote, embedding and head 4 bits log",
         by_name(dict.fromkeys(("*embedding*", "head*"), Levels(4, grid="log")), Vote()),
     ),
+    "cub": lion("Lion Cub: 4 bits, log, selected momenta", Levels(4, grid="log"), momentum_sync=SELECTIVE),
     "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
+    **BASELINES,
 }

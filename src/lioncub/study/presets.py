@@ -42,7 +42,7 @@ class Preset:
 
 
 BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
-LIONS = ("exact", "vote", "mean", "midrise-2", "log-4", "cub")
+LIONS = ("lion", "vote", "mean", "midrise-2", "log-4", "cub")
 LEVELS = tuple(
     f"{grid}-{bits}{scale}"
     for grid, widths in (("midrise", (2, 3, 4, 5, 8)), ("log", (2, 3, 4, 5)), ("midtread", (2, 3, 4, 5, 8)))
@@ -85,20 +85,20 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "skew": Experiment(
         question="Workers that see different classes: does the vote suffer, and what helps?",
-        methods=("exact", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub"),
+        methods=("lion", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub"),
         tasks=("vit",),
         skews=(None, 1.0, 0.1),
     ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
-        methods=("exact", "vote", "midrise-2", "log-4", "log-4-half"),
+        methods=("lion", "vote", "midrise-2", "log-4", "log-4-half"),
         tasks=("gpt",),
         seeds=(0,),
         length=10.0,
     ),
     "rates": Experiment(
         question="Which learning rate and weight decay, coming from AdamW, and when the number of workers changes?",
-        methods=("exact", "vote", "log-4"),
+        methods=("lion", "vote", "log-4"),
         tasks=("vit", "gpt"),
         workers=(4, 32),
         seeds=(0,),
@@ -112,7 +112,7 @@ PRESETS: dict[str, Preset] = {
         experiments={
             "parity": Experiment(
                 question="The trade-off of quality and bits, in a few minutes.",
-                methods=("adamw", "exact", "vote", "mean", "log-4", "terngrad", "dgc", "graddrop", "signum-vote"),
+                methods=("adamw", "lion", "vote", "mean", "log-4", "terngrad", "dgc", "graddrop", "signum-vote"),
                 tasks=("gpt",),
                 seeds=(0,),
             )

@@ -11,7 +11,6 @@ from lioncub.study.results import Sample, of_experiment
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
-BASELINE = "exact"
 
 
 def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
