@@ -130,8 +130,9 @@ class VirtualLion(Method):
     def _compare(self, bucket: Bucket, direction: Tensor, exact: list[Tensor]) -> None:
         for index, start in zip(bucket.members, bucket.layout.starts, strict=True):
             total = exact[index]
-            same = torch.sign(direction[start : start + total.numel()]) == torch.sign(total)
-            self.agreements[self.names[index]] = float(same.float().mean())
+            moved = total != 0  # nobody has a say on the embedding of a token that nobody has seen
+            same = (torch.sign(direction[start : start + total.numel()]) == torch.sign(total)) & moved
+            self.agreements[self.names[index]] = int(same.sum()) / max(int(moved.sum()), 1)
             total.zero_()
 
     def divergences(self) -> dict[str, float]:

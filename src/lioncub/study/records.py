@@ -40,6 +40,8 @@ class Run:
     label: str
     """The method, as people read it."""
     parameters: int
+    data: str
+    """What it learned from: "enwik8", "stdlib", "cifar10"."""
     train_losses: tuple[float, ...] = ()
     """Nats, the mean over workers and over each fiftieth of the steps."""
     held_out: tuple[tuple[int, float], ...] = ()

@@ -67,10 +67,10 @@ def _loaded(name: str) -> Job:
 
 
 @torch.no_grad()
-def judged(task: Task, model: nn.Module) -> tuple[float, float]:
-    """The mean loss on held-out examples, in nats, and the quality in the task's unit."""
+def judged(task: Task, model: nn.Module, *, part: float = 1.0) -> tuple[float, float]:
+    """The mean loss on held-out examples, in nats, and the quality in the task's unit; on a part of them."""
     job = task.load()
-    inputs, targets = job.validation(task.judged_on, batch=task.examples, final=True)
+    inputs, targets = job.validation(round(part * task.judged_on), batch=task.examples, final=True)
     losses, right, count = 0.0, 0, 0
     for start in range(0, len(inputs), MOST_AT_ONCE):
         x, y = inputs[start : start + MOST_AT_ONCE], targets[start : start + MOST_AT_ONCE]

@@ -46,7 +46,7 @@ def train(spec: Spec, *, command: str = "", on_step: Callable[[], object] = lamb
                 agreements.add(method.agreements)
             on_step()
             if (step + 1) * JUDGEMENTS % spec.steps < JUDGEMENTS:
-                held_out.append((step + 1, *judged(task, model)))
+                held_out.append((step + 1, *judged(task, model, part=1.0 if step + 1 == spec.steps else 0.25)))
         finite = all(math.isfinite(loss) for _, loss, _ in held_out)
     except DivergedError:
         finite = False
@@ -55,6 +55,7 @@ def train(spec: Spec, *, command: str = "", on_step: Callable[[], object] = lamb
         spec=spec,
         label=entry.label,
         parameters=method.numel,
+        data=job.data,
         train_losses=tuple(averaged(losses, POINTS)),
         held_out=tuple((step, loss) for step, loss, _ in held_out if math.isfinite(loss)),
         loss=held_out[-1][1] if finite else None,

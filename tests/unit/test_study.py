@@ -1,0 +1,315 @@
+"""The study: what is run, what is left to run, what is made of it."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from lioncub import Levels, Vote
+from lioncub.errors import ConfigError
+from lioncub.jobs.catalogue import load_job
+from lioncub.jobs.job import Job
+from lioncub.study import presets, tasks
+from lioncub.study.config import StudyConfig
+from lioncub.study.errors import StudyError
+from lioncub.study.gradients import one_by_one, together
+from lioncub.study.lions import VirtualLion
+from lioncub.study.methods import METHODS, by_name
+from lioncub.study.page import page
+from lioncub.study.plan import found_lr, remaining, search
+from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment, Preset
+from lioncub.study.records import Run, Spec, parse_run, read_runs
+from lioncub.study.results import Sample, of_experiment, samples
+from lioncub.study.run import run_study
+from lioncub.study.tables import table, tables
+from lioncub.study.tasks import TASKS, Batches, dirichlet
+from lioncub.study.training import averaged, train
+
+SPEC = Spec(
+    task="gpt", method="vote", workers=4, seed=0, lr=1e-3, weight_decay=0.1, steps=12, examples=128
+)  # fmt: skip
+
+
+def made(quality: float | None = 2.0, **given: Any) -> Run:
+    """A run with made-up figures."""
+    spec = replace(SPEC, **{name: given.pop(name) for name in list(given) if hasattr(SPEC, name)})
+    return Run(
+        spec=spec, label=METHODS[spec.method].label, parameters=100, data="made", loss=quality, quality=quality,
+        train_losses=(3.0, 2.5, given.pop("end", 2.0)), bits_up=1.0, bits_down=1.0, **given,
+    )  # fmt: skip
+
+
+@cache
+def _from_the_standard_library(name: str) -> Job:
+    return load_job(name, text="stdlib")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of a few steps on text that is always there."""
+    monkeypatch.setattr(tasks, "_loaded", _from_the_standard_library)
+    monkeypatch.setitem(TASKS, "gpt", replace(TASKS["gpt"], steps=10, judged_on=512))
+
+
+# ---- one run ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+def test_a_run_is_the_same_every_time_and_learns() -> None:
+    first, again = train(SPEC), train(SPEC)
+    assert first.train_losses == again.train_losses
+    assert first.quality == again.quality
+    assert first.train_losses[-1] < first.train_losses[0] - 0.5
+    assert (first.data, first.parameters) == ("stdlib", 230_528)
+    assert 1.0 <= first.bits_up < 1.01
+    assert 1.0 <= first.bits_down < 1.01
+    assert set(first.agreement) == set(first.divergence)
+    assert all(0.3 < value <= 1.0 for value in first.agreement.values())
+    assert parse_run(first.to_json()) == first
+
+
+@pytest.mark.usefixtures("small")
+def test_what_does_not_stay_finite_is_said() -> None:
+    run = train(replace(SPEC, method="terngrad", lr=1e20))
+    assert run.loss is None
+    assert run.quality is None
+    assert run.end_loss == float("inf")
+    assert parse_run(run.to_json()) == run
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains(method: str) -> None:
+    family = METHODS[method].family
+    run = train(replace(SPEC, method=method, workers=2, steps=2, lr=TASKS["gpt"].lrs[family][1]))
+    assert run.quality is not None
+    assert 0 < run.bits < 64.01
+
+
+@pytest.mark.usefixtures("small")
+def test_gradients_of_many_workers_in_one_pass_are_those_of_each() -> None:
+    job = TASKS["gpt"].load()
+    model, batches = job.model(0), Batches(TASKS["gpt"], 5, 0)
+    own = [batches.of(worker) for worker in range(5)]
+    for (loss, gradients), (other_loss, others) in zip(
+        one_by_one(job, model, own), together(job, model, own, at_once=2), strict=True
+    ):
+        assert loss == pytest.approx(other_loss, rel=1e-5)
+        for one, other in zip(gradients, others, strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small")
+def test_workers_see_different_batches_and_the_same_ones_again() -> None:
+    one, again = Batches(TASKS["gpt"], 2, 7), Batches(TASKS["gpt"], 2, 7)
+    assert torch.equal(one.of(0)[0], again.of(0)[0])
+    assert not torch.equal(one.of(0)[0], one.of(1)[0])
+    with pytest.raises(ConfigError, match="classes of images only, not of gpt-230k"):
+        Batches(TASKS["gpt"], 2, 7, skew=1.0)
+
+
+def test_mixes_of_classes_differ_more_at_smaller_skew() -> None:
+    def largest(skew: float) -> float:
+        return float(torch.stack(dirichlet(200, 10, skew, 0)).amax(1).mean())
+
+    assert largest(100.0) < 0.15 < largest(1.0) < 0.5 < largest(0.1)
+    assert all(float(mix.sum()) == pytest.approx(1.0) for mix in dirichlet(3, 10, 0.01, 1))
+    with pytest.raises(ConfigError, match="skew must be positive"):
+        dirichlet(2, 10, 0.0, 0)
+
+
+def test_codecs_by_the_names_of_parameters() -> None:
+    codec_of = by_name({"head*": Levels(4)}, Vote())
+    method = VirtualLion(
+        [("head.weight", torch.zeros(70)), ("body", torch.zeros(5)), ("head.bias", torch.zeros(3))],
+        2, codec=codec_of, weight_decay=0.0,
+    )  # fmt: skip
+    assert [(bucket.codec, bucket.members) for bucket in method.buckets] == [(Levels(4), [0, 2]), (Vote(), [1])]
+    with pytest.raises(ConfigError, match="two or more"):
+        VirtualLion([("x", torch.zeros(3))], 1, codec=Vote(), weight_decay=0.0)
+
+
+def test_agreement_is_with_the_exact_sign() -> None:
+    x = torch.zeros(4)
+    method = VirtualLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, watch=True)
+    rows = torch.tensor([[9.0, 1, 1, -1], [-1.0, 1, 1, -1], [-1.0, 1, -5, -1]])
+    for worker, row in enumerate(rows):
+        method.send(worker, [row])
+    method.move(0.5)
+    assert x.tolist() == [0.5, -0.5, -0.5, 0.5]
+    assert method.agreements == {"x": 0.5}  # the first and the third were outvoted
+    assert method.divergences()["x"] > 0.5
+
+
+def test_the_schedule_rises_and_falls() -> None:
+    task = TASKS["vit"]
+    rates = [task.schedule(step, 1.0, 100) for step in range(100)]
+    assert rates[:5] == [0.2, 0.4, 0.6, 0.8, 1.0]
+    assert rates[5:] == sorted(rates[5:], reverse=True)
+    assert rates[-1] < 0.01
+
+
+def test_averages_over_stretches() -> None:
+    assert averaged([1.0, 2.0], 5) == [1.0, 2.0]
+    assert averaged([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0]
+
+
+# ---- what is run -----------------------------------------------------------------------------------------------------
+
+EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
+
+
+def test_presets_name_methods_and_tasks_that_there_are() -> None:
+    for preset in PRESETS.values():
+        for experiment in preset.experiments.values():
+            assert set(experiment.methods) <= set(METHODS)
+            assert set(experiment.tasks) <= set(TASKS)
+            assert SEARCH_SEED not in experiment.seeds
+    for task in TASKS.values():
+        assert len({len(grid) for grid in task.lrs.values()}) == 1, "the same effort for each"
+
+
+def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None:
+    preset = Preset(experiments={"e": EXPERIMENT})
+    todo, more = remaining([EXPERIMENT], preset, [])
+    assert todo == search("gpt", "lion", 1.0) + search("gpt", "vote", 1.0)
+    assert more
+    ends = [2.0, 1.0, 3.0]
+    done = [
+        replace(made(end=end), spec=spec, quality=end)
+        for method in ("lion", "vote")
+        for end, spec in zip(ends, search("gpt", method, 1.0), strict=True)
+    ]
+    assert found_lr("gpt", "vote", preset, {run.spec.key: run for run in done}) == TASKS["gpt"].lrs["lion"][1]
+    todo, more = remaining([EXPERIMENT], preset, done)
+    assert not more
+    assert [(spec.method, spec.workers, spec.seed) for spec in todo] == [
+        (method, workers, seed) for method in ("lion", "vote") for workers in (4, 8) for seed in (0, 1)
+    ]
+    assert {spec.lr for spec in todo} == {1e-3}
+    finished = [*done, *(replace(made(), spec=spec) for spec in todo)]
+    assert remaining([EXPERIMENT, EXPERIMENT], preset, finished) == ([], False)
+    assert len(of_experiment(EXPERIMENT, preset, finished)) == 4
+
+
+def test_a_search_that_diverges_everywhere_but_once_takes_that_one() -> None:
+    preset = Preset(experiments={"e": EXPERIMENT})
+    specs = search("gpt", "vote", 1.0)
+    done = {spec.key: replace(made(None), spec=spec) for spec in specs}
+    done[specs[2].key] = replace(made(), spec=specs[2])
+    assert found_lr("gpt", "vote", preset, done) == specs[2].lr
+
+
+@pytest.mark.usefixtures("small")
+def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(2,), seeds=(0, 1))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, search=False, length=0.3))
+    config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
+    monkeypatch.setattr("lioncub.study.run.pool", inline_pool)
+    said = Console(file=io.StringIO(), width=200)
+    runs = run_study(config, said)
+    assert len(runs) == 4
+    lines = config.own_records.read_text().splitlines()
+    config.own_records.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40])  # a crash in the middle of a line
+    config.own_records.write_text("\n".join(lines[:2]) + "\n")
+    again = run_study(config, said)
+    key = lambda run: run.spec.key  # noqa: E731
+    assert [(run.spec, run.quality) for run in sorted(again, key=key)] == [
+        (run.spec, run.quality) for run in sorted(runs, key=key)
+    ]
+    assert len(config.own_records.read_text().splitlines()) == 4
+    assert isinstance(said.file, io.StringIO)
+    assert "bits per byte" in said.file.getvalue()
+    assert config.page_path.read_text().startswith("<!doctype html>")
+
+
+class _Now:
+    """A pool that runs what it is given at once."""
+
+    def submit(self, work: Any, *arguments: Any) -> Any:
+        from concurrent.futures import Future
+
+        future: Future[Any] = Future()
+        future.set_result(work(*arguments))
+        return future
+
+
+def inline_pool(jobs: int) -> Any:
+    import multiprocessing
+    from contextlib import nullcontext
+
+    return nullcontext((_Now(), multiprocessing.get_context("spawn").SimpleQueue()))
+
+
+def test_bad_settings_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for settings, problem in (
+        ({"preset": "huge"}, "no preset 'huge': choose from quick"),
+        ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from parity"),
+        ({"jobs": 0}, "jobs must be at least 1"),
+        ({"minutes": 0.0}, "minutes must be positive"),
+        ({"out": tmp_path / "file"}, "out must be a folder"),
+        ({"records": (tmp_path / "none",)}, "there is no .*none"),
+        ({"docs": tmp_path / "file"}, "study:begin"),
+    ):
+        with pytest.raises(ConfigError, match=problem):
+            StudyConfig(**settings)
+
+
+def test_records_that_are_none_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(made().to_json() + "\n" + '{"kind": "cell"}\n')
+    with pytest.raises(ValueError, match=r"records.jsonl, line 2: not a record of a study"):
+        read_runs([path])
+    with pytest.raises(StudyError, match="line 2"):
+        run_study(StudyConfig(out=tmp_path), Console(file=io.StringIO()))
+    path.write_text(made().to_json() + "\n" + made(3.0).to_json() + "\n" + '{"kind": "ru')
+    assert [run.quality for run in read_runs([path])] == [3.0]
+    assert json.loads(made().to_json())["spec"]["task"] == "gpt"
+
+
+# ---- what is made of it ----------------------------------------------------------------------------------------------
+
+
+def test_means_and_standard_errors_over_seeds() -> None:
+    (sample,) = samples([made(2.0, seed=0), made(4.0, seed=1), made(3.0, seed=2)])
+    assert sample.quality == 3.0
+    assert sample.error == pytest.approx(1 / 3**0.5)
+    assert samples([made(2.0)])[0].error is None
+    assert Sample((made(2.0), made(None, seed=1))).quality is None
+    better, worse = (
+        samples([made(q, seed=s) for s, q in enumerate((2.0, 2.1))]),
+        samples([made(q, seed=s, method="mean") for s, q in enumerate((3.0, 3.1))]),
+    )
+    assert better[0].better_than(worse[0]) == pytest.approx(1.0)  # fewer bits per byte are better
+    assert better[0].within_one_error(worse[0]) is True
+    assert worse[0].within_one_error(better[0]) is False
+
+
+def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> None:
+    found = samples([made(2.0), made(2.2, seed=1), made(2.5, workers=8), made(None, method="mean")])
+    grid = table("T", found)
+    assert grid.headings == ["method", "bits up", "bits down", "4 workers", "8 workers"]
+    assert grid.rows == [
+        ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500"],
+        ["mean of signs", "1.00", "1.00", "not finite", "–"],
+    ]
+
+
+def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
+    preset = Preset(experiments={"<e>": EXPERIMENT}, search=False)
+    todo, _ = remaining([EXPERIMENT], preset, [])
+    runs = [replace(made(2.0 + spec.seed), spec=spec) for spec in todo]
+    html = page(preset, ["<e>"], runs)
+    assert "&lt;e&gt;, gpt" in html
+    assert "<e>" not in html
+    assert len(tables(preset, ["<e>"], runs)) == 1
+    assert EXPERIMENTS["parity"].question.endswith("?")
