@@ -13,7 +13,7 @@ namespace lioncub::ISA_SPACE {
 namespace {
 
 constexpr int64_t TILE = 64;       // elements that are worked on at a time, in the first-level cache
-constexpr int64_t DISTANCE = 512;  // elements that are asked for ahead; what all lanes asked for must fit there too
+constexpr int64_t DISTANCE = 256;  // elements that are asked for ahead; what the lanes of two threads asked for must fit too
 constexpr int LANES = 4;           // places of a range that are worked on in turn
 
 // Walks over a range in LANES places at once, a tile of each in turn: one core has more of memory's answers under way

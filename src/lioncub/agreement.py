@@ -60,7 +60,7 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
 
     Returns a number that is the same on all workers, and new each time.
     """
-    crc = _crc_of(params)
+    crc = crc_of(params)
     hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc, secrets.randbits(64))
     answers = [_HELLO.unpack(raw) for raw in _gather(comm, hello, _TAG_HELLO)]
     if odd_ones_out([digest for digest, *_ in answers]):
@@ -92,14 +92,15 @@ def broadcast_parameters(module: nn.Module, process_group: object = None) -> Non
         tensor.detach().copy_(message)
 
 
-def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDifferError) -> int:
-    """Overwrite the parameters of the workers that ``problem`` names with the majority's; returns whose they are.
+def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDifferError) -> tuple[int, list[int]]:
+    """Overwrite the parameters of whoever differs with the majority's; returns whose those are, and who differed.
 
-    All workers call it. Without a majority, or where a difference remains, ``problem`` is raised on all of them.
+    All workers call it. ``problem`` is what was seen in a part of the parameters: now all of them are compared. Without
+    a majority it is raised on all workers.
     """
     ranks = comm.global_ranks
-    odd = [ranks.index(rank) for rank in problem.ranks]
-    if 2 * len(odd) >= comm.size:
+    odd = odd_ones_out(_gather(comm, struct.pack("<Q", crc_of(params)), _TAG_CRC))
+    if not odd or 2 * len(odd) >= comm.size:
         raise problem
     source = next(index for index in range(comm.size) if index not in odd)
     for param in params:
@@ -110,12 +111,13 @@ def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDi
             message = torch.empty_like(message)
             comm.swap({}, {source: message}, _TAG_COPY).wait()
             param.detach().copy_(message.view(param.dtype).view(param.shape))
-    if len(set(_gather(comm, struct.pack("<Q", _crc_of(params)), _TAG_CRC))) > 1:
+    if len(set(_gather(comm, struct.pack("<Q", crc_of(params)), _TAG_CRC))) > 1:
         raise problem
-    return ranks[source]
+    return ranks[source], [ranks[index] for index in odd]
 
 
-def _crc_of(params: Sequence[Tensor]) -> int:
+def crc_of(params: Sequence[Tensor]) -> int:
+    """One number for all their bits."""
     crc = 0
     for param in params:
         crc = kernels.fingerprint(param, crc)

@@ -21,6 +21,11 @@ from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutErr
 TAGS = 1 << 20
 """Tags of each channel."""
 
+SLACK = 4096
+"""Bytes by which a message may be too long without harm. gloo ends the process of who receives a longer one."""
+END = 8
+"""Bytes at the end of a message that are not what they must be if it was too short."""
+
 _channels: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 TransportName = Literal["auto", "point-to-point", "collectives"]
@@ -166,20 +171,32 @@ class Comm:
 
     def all_to_all(self, rows: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
         """Row j of ``rows [size, bytes]`` goes to worker j; returns ``[size, bytes]``, row j from worker j."""
-        inbox = torch.empty_like(rows)
         if collectives and self.size > 1:
+            inbox = torch.empty_like(rows)
             return inbox, self._collective(lambda: dist.all_to_all_single(inbox, rows, group=self.group, async_op=True))
+        room = self.room(rows.shape[1])
+        inbox = room[:, : rows.shape[1]]
         inbox[self.index] = rows[self.index]
-        return inbox, self.swap(self._peers(rows), self._peers(inbox), tag)
+        return inbox, self.swap(self._peers(rows), self._peers(room), tag)
 
     def all_gather(self, row: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
         """``row [bytes]`` goes to everybody; returns ``[size, bytes]``."""
-        inbox = row.new_empty(self.size, row.numel())
         if collectives and self.size > 1:
+            inbox = row.new_empty(self.size, row.numel())
             gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # renamed in torch 2.13
             return inbox, self._collective(lambda: gather(inbox.view(-1), row, group=self.group, async_op=True))
+        room = self.room(row.numel())
+        inbox = room[:, : row.numel()]
         inbox[self.index] = row
-        return inbox, self.swap(dict.fromkeys(self._peers(inbox), row), self._peers(inbox), tag)
+        return inbox, self.swap(dict.fromkeys(self._peers(room), row), self._peers(room), tag)
+
+    def room(self, num_bytes: int) -> Tensor:
+        """To receive a message of so many bytes from each worker, and to see it when one is too long or too short."""
+        slack = SLACK if num_bytes and self.device.type == "cpu" else 0
+        room = torch.empty(self.size, num_bytes + slack, dtype=torch.uint8, device=self.device)
+        if slack:
+            room[:, -slack - END :] = 0  # an earlier message must not complete one that is too short
+        return room
 
     def all_reduce(self, values: Tensor) -> Pending:
         """Add ``values`` up over the workers, in place, by the backend's own allreduce."""

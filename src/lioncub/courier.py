@@ -176,7 +176,7 @@ class Courier:
             self._pilot.launch(load.momenta.samples)
         load.seconds_encoding += perf_counter() - started
 
-    def deliver(self, quorum: int, repair: Callable[[ReplicasDifferError], None] | None = None) -> Delivery:
+    def deliver(self, quorum: int, repair: Callable[[ReplicasDifferError], list[int]] | None = None) -> Delivery:
         """Wait for everything that was shipped, and check it. ``repair`` mends replicas that differ, or raises."""
         load = self._unload()
         seconds_waited = self._land()
@@ -190,9 +190,10 @@ class Courier:
             except ReplicasDifferError as problem:
                 if repair is None:
                     raise
-                repair(problem)
-                repaired = problem.ranks
+                repaired = tuple(repair(problem))
                 guard.check(headers, quorum=quorum, what=what, repaired=True)
+        if load.momenta.averages:
+            guard.check(load.momenta.averages.result.headers, quorum=0, what="the averages of momenta")
         if load.shipments:
             self._reputation.note([from_wire(header.agreement) for header in load.shipments[-1].flight.result.headers])
         return Delivery(load, seconds_waited, repaired, self._reputation.rates, self._suspects())

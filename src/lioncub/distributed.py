@@ -21,7 +21,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from lioncub.comm import peer_error
 from lioncub.errors import ConfigError, PeerLostError, PeerTimeoutError
 from lioncub.inquest import PATIENCE_SECONDS, report_alive, silent_workers
-from lioncub.interfaces import address_of, interface_of
+from lioncub.interfaces import addresses
 from lioncub.launch import Launch
 from lioncub.meeting import meet
 
@@ -79,6 +79,7 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
     launch = Launch.of(os.environ)
     backend = backend or ("nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo")
     device = torch.device("cuda", launch.local_rank if launch else 0) if "nccl" in backend else torch.device("cpu")
+    _check_backend(backend)
     if launch is None:
         return World(0, 1, 0, device)
     if device.type == "cuda":
@@ -88,8 +89,23 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
     return World(launch.rank, launch.size, launch.local_rank, device)
 
 
+def _check_backend(backend: str) -> None:
+    for part in backend.split(","):
+        name = part.rpartition(":")[2].strip()
+        if not dist.is_backend_available(name):
+            raise ConfigError(f"backend={backend!r}: this build of torch has no {name!r} here; gloo works on every CPU")
+
+
 def _choose_interface(launch: Launch, listen: str | None) -> None:
     """In the environment, for groups that are made later must listen there as well."""
+    chosen = os.environ.get("GLOO_SOCKET_IFNAME")
+    if listen is None and chosen:
+        known = set(addresses().values())
+        if unknown := [name for name in chosen.split(",") if name not in known]:
+            raise ConfigError(
+                f"GLOO_SOCKET_IFNAME={chosen} in the environment: this machine has no interface {unknown[0]!r} with an "
+                f"address; it has {', '.join(sorted(known))}"
+            )
     for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
         if listen is not None or not os.environ.get(name):
             os.environ[name] = launch.interface(listen)
@@ -121,12 +137,13 @@ def _meet(store: Any, launch: Launch, timeout: timedelta) -> str:
 
 def _store(launch: Launch, timeout: timedelta, listen: str | None) -> Any:
     """Its server, where this process has to keep it, is bound beforehand: torch would listen on every interface."""
-    server = None
+    server, host = None, launch.host
     if launch.keeps_store:
-        server = _server(address_of(interface_of(listen)) if listen else launch.host, launch.port)
+        host = launch.store_address(listen)
+        server = _server(host, launch.port)
     try:
         return TCPStore(
-            launch.host,
+            host,
             launch.port,
             launch.size,
             is_master=server is not None,
@@ -139,9 +156,9 @@ def _store(launch: Launch, timeout: timedelta, listen: str | None) -> Any:
 
 
 def _server(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, *_, place = min(found, key=lambda each: each[0] != socket.AF_INET)
     try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, *_, place = min(found, key=lambda each: each[0] != socket.AF_INET)
         return socket.create_server(place[:2], family=family, backlog=1024)
     except OSError as problem:
         raise ConfigError(

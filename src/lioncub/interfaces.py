@@ -11,6 +11,8 @@ from pathlib import Path
 from lioncub.errors import ConfigError
 
 LOOPBACK = "lo"
+_ELSEWHERE = "192.0.2.1"
+"""An address kept for documents: nobody has it."""
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
 """Where the answer to that request holds an IPv4 address."""
@@ -62,9 +64,32 @@ def is_loopback(host: str) -> bool:
         return False
 
 
+def is_only_here(host: str) -> bool:
+    """Whether a name or an address means "this machine" on every machine.
+
+    A machine's own name can lead to its loopback too, 127.0.1.1 on Debian, but on that machine only.
+    """
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.startswith("localhost.")
+
+
 def interface_towards(host: str) -> str:
     """The interface through which another machine is reached. Nothing is sent to find out."""
-    family, *_, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as asking:
-        asking.connect(place)
-        return interface_of(asking.getsockname()[0])
+    try:
+        family, *_, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as asking:
+            asking.connect(place)
+            return interface_of(asking.getsockname()[0])
+    except OSError as problem:
+        raise ConfigError(f"MASTER_ADDR={host!r} cannot be reached from this machine: {problem.strerror}") from problem
+
+
+def interface_outwards() -> str:
+    """The interface that other machines see this one by: where its packets leave, or the first that has an address."""
+    try:
+        return interface_towards(_ELSEWHERE)
+    except ConfigError:
+        found = [name for name in addresses().values() if name != LOOPBACK]
+        return found[0] if found else LOOPBACK

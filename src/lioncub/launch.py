@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lioncub.errors import ConfigError
-from lioncub.interfaces import LOOPBACK, interface_of, interface_towards, is_loopback
+from lioncub.interfaces import (
+    LOOPBACK,
+    address_of,
+    interface_of,
+    interface_outwards,
+    interface_towards,
+    is_loopback,
+    is_only_here,
+)
 
 
 @dataclass(frozen=True)
@@ -39,6 +47,8 @@ class Launch:
         numbers = {name: _number(environment, name) for name in ("RANK", "WORLD_SIZE", "MASTER_PORT")}
         if not 0 <= numbers["RANK"] < numbers["WORLD_SIZE"]:
             raise ConfigError(f"RANK={numbers['RANK']} is not between 0 and WORLD_SIZE={numbers['WORLD_SIZE']}")
+        if not 0 < numbers["MASTER_PORT"] < 1 << 16:
+            raise ConfigError(f"MASTER_PORT={numbers['MASTER_PORT']} in the environment is not a port: 1 to 65535")
         return cls(
             rank=numbers["RANK"],
             size=numbers["WORLD_SIZE"],
@@ -59,9 +69,15 @@ class Launch:
         """The one to listen on: what the user named, loopback on one machine, else that towards the other machines."""
         if listen is not None:
             return interface_of(listen)
-        if self.local_size == self.size or is_loopback(self.host):
+        if self.local_size == self.size or is_only_here(self.host):
             return LOOPBACK
-        return interface_towards(self.host)
+        return interface_outwards() if is_loopback(self.host) else interface_towards(self.host)
+
+    def store_address(self, listen: str | None) -> str:
+        """Where the first worker's store listens."""
+        if listen is None and (is_only_here(self.host) or not is_loopback(self.host)):
+            return self.host
+        return address_of(self.interface(listen))
 
 
 def _number(environment: Mapping[str, str], name: str) -> int:

@@ -301,7 +301,7 @@ class DistributedLion(MomentumOptimizer):
         plan = Plan.of(self._trained, self._buckets, self._settings())
         self._plan_number = plan.number
         if self._comm.size > 1:
-            self._courier.nonce = agree(self._comm, plan, [slot.param for slot in self._trained])
+            self._courier.nonce = agree(self._comm, plan, [slot.param for slot in self._everything])
         self._dirty = False
         if not self._overlap:
             return
@@ -356,15 +356,16 @@ class DistributedLion(MomentumOptimizer):
         """What the user asked of this step."""
         return (Flags.STOPPING if self._stopping else Flags.NONE) | (Flags.ABSENT if self._absent else Flags.NONE)
 
-    def _repair(self, problem: ReplicasDifferError) -> None:
-        """Every worker comes here at the same step: all have seen the same headers."""
+    def _repair(self, problem: ReplicasDifferError) -> list[int]:
+        """Every worker comes here at the same step: all have seen the same headers. Returns who was repaired."""
         params = [slot.param for slot in self._everything]
-        source = copy_from_majority(self._comm, params, problem)
+        source, repaired = copy_from_majority(self._comm, params, problem)
         warnings.warn(
-            f"the parameters of {name_ranks(problem.ranks)} were not those of the others at step {self._step}; they "
+            f"the parameters of {name_ranks(repaired)} were not those of the others at step {self._step}; they "
             f"were overwritten with those of worker {source}. Look at that machine's memory",
             stacklevel=4,
         )
+        return repaired
 
     @torch.no_grad()
     def _abandon(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Iterator
-from types import FrameType, TracebackType
+from types import FrameType, NoneType, TracebackType
 from typing import Any
 
 import torch
@@ -92,7 +93,7 @@ class Run:
             except NoCheckpointError:
                 pass
             else:
-                self.step, self.extra = self.loaded.step, dict(self.loaded.extra or {})
+                self.step, self.extra = self.loaded.step, _notes(self.loaded.extra)
         self._signals.catch()
         return self
 
@@ -147,6 +148,15 @@ class Run:
         )
 
 
+def _notes(extra: Any) -> dict[str, Any]:
+    if not isinstance(extra, dict | NoneType):
+        raise ConfigError(
+            f"the checkpoint's extra is a {type(extra).__name__}, so that resume() did not write it: use "
+            "lioncub.checkpoint.load(), or another folder"
+        )
+    return dict(extra or {})
+
+
 class StopSignals:
     """SIGTERM and the first SIGINT, noted instead of obeyed.
 
@@ -159,6 +169,8 @@ class StopSignals:
         self._before: dict[signal.Signals, Any] = {}
 
     def catch(self) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigError("resume() catches signals, which Python allows in the main thread only: use it there")
         self._before = {number: signal.signal(number, self._note) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def release(self) -> None:

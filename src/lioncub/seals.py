@@ -54,9 +54,8 @@ def _message(who: str, senders: Sequence[int]) -> str:
 
 
 def _crcs(rows: Tensor) -> list[int]:
-    width = rows.shape[1]
-    flat = rows.contiguous()
-    return [kernels.fingerprint(flat, first=at, last=at + width - CRC) for at in range(0, flat.numel(), width)]
+    last = rows.shape[1] - CRC
+    return [kernels.fingerprint(row, last=last) for row in rows]
 
 
 def _words(rows: Tensor) -> list[tuple[int, int]]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from lioncub import rule
+from lioncub import guard, rule, seals
 from lioncub.collectives import Collective, Outcome, Parcel, Traffic, TwoPhase, Wire
+from lioncub.collectives.base import unpack_headers
 from lioncub.comm import Comm, Pending
 from lioncub.guard import Header
 from lioncub.layout import Layout
@@ -17,8 +19,8 @@ from lioncub.momentum import MomentumSync, divergence, sample
 from lioncub.overlap import Flight
 from lioncub.slots import Slot
 
-BUCKET = 0xFFFF
-"""The number in the header of these exchanges."""
+BUCKET, SAMPLES = 0xFFFF, 0xFFFE
+"""The numbers in the headers of averages, and of the samples by which tensors are chosen."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ class Synchronizer:
         for piece, start in zip(pieces, layout.starts, strict=True):
             value = piece.advanced(with_gradient=id(piece.slot) in voted)
             u[start : start + value.numel()] = value
-        header = Header(self.comm.rank, BUCKET, step, 0, 0, 0, (True,) * len(pieces))
+        header = Header(self.comm.rank, BUCKET, step, _digest(pieces), 0, 0, (True,) * len(pieces))
         collective, codec = self._collective(layout), self.policy.codec
         parcel = Parcel(codec, layout, header, u.dtype, tag)
         return Flight(collective.exchange(self.comm, parcel, codec.encode(u, layout, step)), ordered=collective.ordered)
@@ -95,8 +97,9 @@ class Synchronizer:
             layout = self._layout(pieces)
             wire = Wire.of(self.policy.codec, layout, self.comm.size)
             traffic += self._collective(layout).traffic(wire, self.comm)
-        sample_bytes = sum(sample(slot.momentum).numel() for slot in self.measured(step)) * 4
-        traffic += Traffic.with_each(self.comm.size - 1, sample_bytes, sample_bytes)
+        if measured := self.measured(step):
+            row = Header.num_bytes(0) + sum(sample(slot.momentum).numel() for slot in measured) * 4 + seals.SEAL
+            traffic += Traffic.with_each(self.comm.size - 1, row, row)
         return traffic
 
     # ---- choosing tensors by measured divergence --------------------------------------------------------------------
@@ -108,10 +111,14 @@ class Synchronizer:
 
     def gather_samples(self, step: int, tag: int) -> Generator[Pending, None, Tensor]:
         """Everybody's samples of some momenta as they are before this step, ``[workers, elements]``."""
-        row = torch.cat([sample(slot.momentum).cpu() for slot in self.measured(step)])
-        inbox, pending = self.comm.all_gather(row.view(torch.uint8).to(self.comm.device), tag)
+        samples = torch.cat([sample(slot.momentum).cpu() for slot in self.measured(step)])
+        head = Header(self.comm.rank, SAMPLES, step, 0, 0, 0, ()).pack()
+        row = seals.with_seal(head[None], samples.view(torch.uint8)[None], device=self.comm.device)[0]
+        inbox, pending = self.comm.all_gather(row, tag)
         yield pending
-        return inbox.cpu().view(torch.float32)
+        seals.check(inbox, self.comm.global_ranks)
+        guard.check(unpack_headers(inbox[:, : len(head)]), quorum=0, what="the samples of momenta")
+        return inbox[:, len(head) : -seals.SEAL].cpu().contiguous().view(torch.float32)
 
     def choose_(self, step: int, samples: Tensor | None) -> None:
         """Note what was measured; at the end of a period select the tensors of the next.
@@ -128,3 +135,8 @@ class Synchronizer:
             chosen = self.policy.choose(found, [slot.param.numel() for slot in self.slots], self.num_parameters)
             for slot, selected in zip(self.slots, chosen, strict=True):
                 slot.state["synchronized"] = selected
+
+
+def _digest(pieces: Sequence[Piece]) -> int:
+    """The same on workers that average the same."""
+    return zlib.crc32(repr([(piece.slot.number, piece.start, piece.stop) for piece in pieces]).encode())

@@ -13,7 +13,7 @@ import pytest
 
 from lioncub.checkpoint import disk
 
-OPERATIONS = ("make_folder", "create", "write", "sync", "sync_folder", "rename", "unlink", "remove_folder")
+OPERATIONS = ("make_folders", "create", "write", "sync", "sync_folder", "rename", "unlink", "remove_folder")
 
 
 class Crash(BaseException):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import random
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from lioncub import DistributedLion, MomentumSync, Vote
+from lioncub import DistributedLion, MomentumSync, Vote, checkpoint
 from lioncub.errors import LionCubError, ReplicasDifferError
 from tests.cluster import Cluster
 from tests.faults.chance import chance
@@ -39,9 +40,9 @@ def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tu
     params, step, taken_back = list(model.parameters()), 0, 0
     while len(found) < FLIPS:
         victim, param = numbers.randrange(group.size()), numbers.choice(params)
-        element, bit = numbers.randrange(param.numel()), numbers.randrange(31)
+        element, bit = numbers.randrange(param.numel()), numbers.randrange(32)
         if rank == victim:
-            param.data.view(-1).view(torch.int32)[element] ^= 1 << bit
+            param.data.view(-1).view(torch.int32)[element] ^= (1 << bit) - (bit == 31) * 2**32
         start = step
         while step < start + 65:
             optimizer.zero_grad()
@@ -83,6 +84,71 @@ def _two_sides(rank: int, group: dist.ProcessGroup) -> str:
         except ReplicasDifferError as problem:
             return str(problem)
     return ""
+
+
+def _saves_with_a_flip(rank: int, group: dist.ProcessGroup, folder: str) -> list[str]:
+    model = make_model()
+    for param in list(model.parameters())[:1]:
+        param.requires_grad_(False)  # what is not trained is saved, too
+    optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group)
+    checkpoint.save(folder, model, optimizer, 1)
+    said = []
+    for frozen in (True, False):
+        victim = list(model.parameters())[0 if frozen else 1]
+        saved = victim.detach().clone()
+        if rank == 0:
+            victim.data.view(-1)[0] += 1
+        try:
+            checkpoint.save(folder, model, optimizer, 2)
+        except ReplicasDifferError as problem:
+            said.append(f"{problem.ranks} {problem}")
+        victim.data.copy_(saved)
+    checkpoint.save(folder, model, optimizer, 3)
+    return said
+
+
+def test_a_checkpoint_of_replicas_that_differ_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    for said in cluster.run(3, _saves_with_a_flip, str(tmp_path)):
+        assert len(said) == 2
+        assert all(text.startswith("(0,) the parameters of worker 0 are not those of the others") for text in said)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step-0000000001", "step-0000000003"]
+
+
+def _two_at_once(rank: int, group: dist.ProcessGroup) -> tuple[int, ...]:
+    model = make_model()
+    optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, repair=True)
+    params = list(model.parameters())
+    if rank in (1, 2):
+        params[-rank].data.view(-1)[0] += 1
+    for step in range(65):
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            optimizer.step()
+        if optimizer.stats.repaired:
+            assert _same_everywhere(model, group)
+            return optimizer.stats.repaired
+    return ()
+
+
+def test_two_workers_that_differ_are_repaired_together(cluster: Cluster) -> None:
+    assert cluster.run(5, _two_at_once) == [(1, 2)] * 5
+
+
+def _frozen_differ(rank: int, group: dist.ProcessGroup) -> str:
+    model = make_model()
+    first = next(iter(model.parameters())).requires_grad_(False)
+    first.data += rank == 1
+    try:
+        DistributedLion(model.named_parameters(), 1e-3, process_group=group)
+    except ReplicasDifferError as problem:
+        return str(problem)
+    return ""
+
+
+def test_frozen_parameters_must_be_the_same_at_the_start(cluster: Cluster) -> None:
+    assert all("of worker 1 are not those of worker 0" in said for said in cluster.run(3, _frozen_differ))
 
 
 def test_without_a_majority_all_workers_stop(cluster: Cluster) -> None:
@@ -128,6 +194,8 @@ def _faulty(rank: int, group: dist.ProcessGroup, seed: int) -> tuple[Tensor, Ten
                 param.grad.fill_({"nan": float("nan"), "inf": float("inf"), "zero": 0.0}[kind])
         optimizer.step()
         abstained += len(optimizer.stats.abstentions)
+        state = [*model.parameters(), *(optimizer.state[param]["exp_avg"] for param in model.parameters())]
+        assert all(bool(tensor.isfinite().all()) for tensor in state), f"after step {step}"
     momenta = torch.cat([optimizer.state[param]["exp_avg"].view(-1) for param in model.parameters()])
     assert bool(momenta.isfinite().all())
     assert torch.equal(model.never.detach(), start), "what nobody has a gradient for keeps its bits"

@@ -9,19 +9,23 @@ import random
 import subprocess
 import sys
 import threading
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from typer.testing import CliRunner
 
 import lioncub
 from lioncub import DistributedLion, Lion, checkpoint
-from lioncub.checkpoint import disk, strict_json
+from lioncub.checkpoint import disk, saving, strict_json, values
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.tensors import DTYPES, Blob, read_tensors, write_tensors
 from lioncub.cli import app
@@ -318,10 +322,123 @@ def test_what_went_wrong_in_the_background_is_told_once(tmp_path: Path, monkeypa
         saving = job.save(tmp_path, 3, asynchronous=True)
         while not saving.done:
             threading.Event().wait(0.01)
-    with pytest.raises(CheckpointError, match=r"step-0000000003.*No space left"):
+        assert names(tmp_path) == steps(1), "what failed has gone"
+    with pytest.warns(CheckpointWarning, match=r"earlier checkpoint was not saved: .*step-0000000003.*No space left"):
         job.save(tmp_path, 4)
-    job.save(tmp_path, 4)
-    assert names(tmp_path) == steps(1, 4)
+    assert names(tmp_path) == steps(1, 4), "and this one is saved"
+    job.save(tmp_path, 5)
+
+
+def test_training_never_waits_for_the_disk_to_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: set[str] = set()
+
+    def noting(real: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(*given: Any) -> Any:
+            threads.add(threading.current_thread().name)
+            return real(*given)
+
+        return noted
+
+    for name in ("sync", "sync_folder", "rename", "unlink"):
+        monkeypatch.setattr(disk, name, noting(getattr(disk, name)))
+    Job().save(tmp_path / "new" / "run", 1, asynchronous=True).wait()
+    assert threads == {"lioncub saves step-0000000001"}
+
+
+# ---- what saves leave behind, and what they must not touch -----------------------------------------------------------
+
+
+def test_what_failed_saves_left_goes_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job()
+    job.save(tmp_path, 1)
+    left = tmp_path / ".step-0000000002.00ff"
+    left.mkdir()
+    (left / "worker-00000.safetensors").write_bytes(bytes(1000))
+    write = disk.write
+
+    def checked(file: Any, data: memoryview) -> None:
+        assert not left.exists()
+        write(file, data)
+
+    monkeypatch.setattr(disk, "write", checked)
+    job.save(tmp_path, 3)
+    assert names(tmp_path) == steps(1, 3)
+
+
+def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
+    job, elsewhere = Job(), tmp_path / "elsewhere"
+    job.save(tmp_path / "run", 1)
+    (tmp_path / "run" / steps(1)[0]).rename(elsewhere)
+    (elsewhere / "important.txt").write_text("mine")
+    (tmp_path / "run" / steps(1)[0]).symlink_to(elsewhere)
+    assert job.load(tmp_path / "run").step == 1
+    for step in (2, 3, 4):
+        job.save(tmp_path / "run", step)
+    assert names(tmp_path / "run") == steps(3, 4)
+    assert (elsewhere / "important.txt").read_text() == "mine"
+    assert (elsewhere / "manifest.json").exists()
+
+
+def test_what_cannot_be_removed_does_not_fail_the_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job()
+    for step in (1, 2):
+        job.save(tmp_path, step)
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(1, "Operation not permitted", str(path))
+
+    monkeypatch.setattr(disk, "remove_folder", refuse)
+    with pytest.warns(CheckpointWarning, match=r"step-0000000001.*cannot be removed: Operation not permitted"):
+        job.save(tmp_path, 3)
+    assert job.load(tmp_path).step == 3
+
+
+# ---- extra ----------------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(st.text() | st.integers() | st.tuples(st.integers()), inner)
+        | st.dictionaries(st.integers(), st.integers()).map(Counter)
+    ),
+)
+
+
+@given(VALUES)
+def test_extra_comes_back_as_it_was(value: Any) -> None:
+    text = strict_json.dump(values.to_json(value))
+    back = values.from_json(strict_json.parse(text))
+    assert back == value
+    assert repr(back) == repr(value), "types and signs of zeros included"
+
+
+@pytest.mark.parametrize(
+    "text", ['{"!": ["set", []]}', '{"!": 1}', '{"!": ["tuple", []], "a": 1}', '{"!": ["dict", 5]}']
+)
+def test_values_that_nobody_wrote_are_refused(text: str) -> None:
+    with pytest.raises((ValueError, TypeError)):
+        values.from_json(strict_json.parse(text))
+
+
+def test_schedulers_go_on_from_extra(tmp_path: Path) -> None:
+    job = Job()
+    several = torch.optim.lr_scheduler.MultiStepLR(job.optimizer, [2, 4])
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(job.optimizer)
+    checkpoint.save(tmp_path, job.model, job.optimizer, 1, [several.state_dict(), plateau.state_dict()])
+    assert checkpoint.load(tmp_path, job.model, job.optimizer).extra == [several.state_dict(), plateau.state_dict()]
+
+
+def test_an_extra_that_could_not_be_read_again_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = Job()
+    job.save(tmp_path, 1)
+    monkeypatch.setattr(saving, "MAX_EXTRA_BYTES", 1000)
+    with pytest.raises(ConfigError, match="extra is 2,002 bytes of JSON over all workers"):
+        checkpoint.save(tmp_path, job.model, job.optimizer, 2, "x" * 2000, keep=1)
+    assert names(tmp_path) == steps(1)
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------
@@ -330,9 +447,8 @@ def test_what_went_wrong_in_the_background_is_told_once(tmp_path: Path, monkeypa
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"extra": {1, 2}}, "extra cannot be written as JSON"),
-        ({"extra": float("nan")}, "extra cannot be written as JSON"),
-        ({"extra": {1: 0, "1": 0}}, "extra cannot be written as JSON"),
+        ({"extra": {1, 2}}, "extra cannot be saved: set is not None, a bool, number"),
+        ({"extra": [torch.zeros(1)]}, "extra cannot be saved: Tensor is not"),
         ({"step": -1}, "step=-1"),
         ({"step": 1.0}, "step=1.0"),
         ({"keep": 0}, "keep=0"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
+
+from torch.optim import Optimizer
 
 from lioncub.agreement import gather_bytes
 from lioncub.checkpoint import strict_json
@@ -15,14 +17,19 @@ from lioncub.state import MomentumOptimizer
 T = TypeVar("T")
 
 
-def comm_of(optimizer: object, process_group: Any) -> Comm:
+def comm_of(optimizer: Optimizer, process_group: Any) -> Comm:
     """The workers that save or load together: by default those that train together."""
-    if not isinstance(optimizer, MomentumOptimizer):
-        raise ConfigError(f"{type(optimizer).__name__}: lioncub's checkpoints hold DistributedLion, LionCub and Lion")
     first = next(param for group in optimizer.param_groups for param in group["params"])
     if process_group is None:
         process_group = getattr(optimizer, "process_group", None)
     return Comm.of(process_group, first.device)
+
+
+def ours(optimizer: Optimizer) -> MomentumOptimizer:
+    """The optimizer, if a checkpoint can hold it."""
+    if not isinstance(optimizer, MomentumOptimizer):
+        raise ConfigError(f"{type(optimizer).__name__}: lioncub's checkpoints hold DistributedLion, LionCub and Lion")
+    return optimizer
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,7 @@ class Council:
         try:
             result = attempt()
             answer = tell(result)
+            strict_json.dump(answer)
         except PeerError:
             raise
         except Exception as error:
@@ -81,6 +89,10 @@ class Council:
             kind = ConfigError if "ConfigError" in heard.answers else CheckpointError
             raise kind("; ".join(heard.problems)) from heard.cause
         return heard.result, heard.answers
+
+    def ranks(self, indices: Sequence[int]) -> list[int]:
+        """What errors call these workers."""
+        return [self._comm.global_rank(index) for index in indices]
 
     def _told(self, index: int, text: str) -> str:
         return f"{name_ranks([self._comm.global_rank(index)])}: {text}" if self.size > 1 else text

@@ -18,12 +18,13 @@ class Entry:
     sha256: str
 
 
-def make_folder(path: Path) -> None:
-    """A folder with those above it, whose names survive a power cut. Other workers may make it as well."""
-    if not path.exists():
-        make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+def make_folders(path: Path) -> list[Path]:
+    """A folder with those above it; returns the ones to sync before its name is safe. Others may make it as well."""
+    if path.exists():
+        return []
+    unsafe = make_folders(path.parent)
+    path.mkdir(exist_ok=True)
+    return [*unsafe, path.parent]
 
 
 def create(path: Path) -> io.FileIO:
@@ -75,9 +76,11 @@ def write_file(path: Path, parts: Iterable[memoryview]) -> Entry:
 
 def remove_tree(path: Path) -> None:
     """A folder with all that is in it; links are removed, not followed."""
+    if path.is_symlink():
+        return unlink(path)
     for inside in path.iterdir():
         if inside.is_dir() and not inside.is_symlink():
             remove_tree(inside)
         else:
             unlink(inside)
-    remove_folder(path)
+    return remove_folder(path)

@@ -42,4 +42,5 @@ class Blend:
     def result(self) -> Tensor:
         if self._rest is None:
             return self._first
-        return self._rest.add_(self._first).to(self._first.dtype)
+        blended = (self._rest + self._first).to(self._first.dtype)
+        return torch.where(self._rest == 0, self._first, blended)  # -0.0 + 0.0 is +0.0

@@ -65,21 +65,32 @@ def place(hidden: Path, final: Path) -> None:
     disk.sync_folder(directory)
 
 
-def tidy(directory: Path, step: int, keep: int) -> None:
-    """Remove what crashed or replaced saves left, and the older ones of more than ``keep`` checkpoints up to ``step``.
+def sweep(directory: Path, spared: Path | None = None) -> None:
+    """Remove what crashed, failed or replaced saves left, but for the folder of the save that is going on."""
+    _restore(directory)
+    for name in _names(directory):
+        if _HIDDEN.fullmatch(name) and directory / name != spared:
+            disk.remove_tree(directory / name)
 
-    Later ones stay: they are of a run that was rolled back, and nobody said that they may go.
-    """
+
+def _restore(directory: Path) -> None:
+    """Bring back what a save that crashed had moved away and not replaced."""
     for name in _names(directory):
         if (match := _REPLACED.fullmatch(name)) and not (final := step_folder(directory, int(match[1]))).exists():
             disk.rename(directory / name, final)
+
+
+def tidy(directory: Path, step: int, keep: int) -> None:
+    """Remove the older ones of more than ``keep`` checkpoints up to ``step``, and all that is left of others.
+
+    Later ones stay: they are of a run that was rolled back, and nobody said that they may go.
+    """
+    _restore(directory)
     for old in [found for found in checkpoints(directory) if found <= step][:-keep]:
         folder = step_folder(directory, old)
         disk.rename(folder, folder.with_name(f".{folder.name}.0.old"))
     disk.sync_folder(directory)  # half of a checkpoint must never be in sight, not even after a power cut
-    for name in _names(directory):
-        if _HIDDEN.fullmatch(name):
-            disk.remove_tree(directory / name)
+    sweep(directory)
 
 
 def _names(directory: Path) -> list[str]:

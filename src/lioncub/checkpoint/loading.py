@@ -14,15 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lioncub.checkpoint import elastic, generators
-from lioncub.checkpoint.council import Council, comm_of
+from lioncub.checkpoint import elastic, generators, values
+from lioncub.checkpoint.council import Council, comm_of, ours
 from lioncub.checkpoint.elastic import Shares
 from lioncub.checkpoint.folders import checkpoints
 from lioncub.checkpoint.manifest import WEIGHTS, worker_file
 from lioncub.checkpoint.reading import Checkpoint
 from lioncub.checkpoint.subject import BUFFER, MOMENTUM, RANDOM, Subject, check_alike
 from lioncub.errors import CheckpointError, CheckpointWarning, NoCheckpointError
-from lioncub.state import MomentumOptimizer
 
 
 @dataclass(frozen=True)
@@ -67,11 +66,9 @@ def load(
         NoCheckpointError: there is none at all, on any worker.
         CheckpointError: there are some, and none can be loaded; it names the files.
     """
-    comm = comm_of(optimizer, process_group)
-    assert isinstance(optimizer, MomentumOptimizer), "comm_of has checked it"
-    council = Council(comm)
+    council = Council(comm_of(optimizer, process_group))
     (subject, found), answers = council.settle(
-        lambda: (Subject.of(model, optimizer), checkpoints(Path(directory))), lambda result: list(result[1])
+        lambda: (Subject.of(model, ours(optimizer)), checkpoints(Path(directory))), lambda result: list(result[1])
     )
     steps = sorted({number for answer in answers for number in answer if step in (None, number)}, reverse=True)
     if not steps:
@@ -160,18 +157,25 @@ def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step:
     checkpoint.check_present([old for old, _ in shares])
     weights = checkpoint.weights()
     check_alike(weights, subject.parameters, checkpoint.folder / WEIGHTS)
-    heir = elastic.heir(shares)
+    heir, extras = elastic.heir(shares), _extras(checkpoint)
     state = _inherited(checkpoint, subject, shares, heir)
     loaded = Loaded(
         step=step,
-        extra=manifest.extras[heir],
-        extras=manifest.extras,
+        extra=extras[heir],
+        extras=extras,
         num_workers=manifest.num_workers,
         elastic=manifest.num_workers != council.size,
     )
     seed = f"{manifest.seed}, step {step}, worker {council.worker} of {council.size}"
     identity = [manifest.save_id, manifest.plan, checkpoint.files[WEIGHTS].sha256]
     return Prepared(loaded, identity, weights, state, groups, manifest.notes, seed)
+
+
+def _extras(checkpoint: Checkpoint) -> tuple[Any, ...]:
+    try:
+        return tuple(map(values.from_json, checkpoint.manifest.extras))
+    except (ValueError, TypeError) as problem:
+        raise CheckpointError(f"{checkpoint.manifest_path} has an extra that cannot be: {problem}") from problem
 
 
 def _inherited(checkpoint: Checkpoint, subject: Subject, shares: Shares, heir: int) -> dict[str, Tensor]:

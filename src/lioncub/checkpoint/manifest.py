@@ -16,6 +16,8 @@ from lioncub.errors import CheckpointError
 
 FORMAT_VERSION = 1
 MAX_BYTES = 1 << 28
+MAX_EXTRA_BYTES = 1 << 26
+"""Of all workers together, as JSON: with names of parameters and indentation the manifest stays below its limit."""
 MAX_WORKERS = 100_000
 """Five digits name a worker."""
 WEIGHTS = "weights.safetensors"

@@ -6,8 +6,9 @@ import hashlib
 import os
 import secrets
 import threading
+import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,24 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lioncub._version import __version__
-from lioncub.checkpoint import disk, generators, strict_json
-from lioncub.checkpoint.council import Council, comm_of
+from lioncub.agreement import crc_of
+from lioncub.checkpoint import disk, generators, strict_json, values
+from lioncub.checkpoint.council import Council, comm_of, ours
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.folders import hidden_folder, step_folder
-from lioncub.checkpoint.manifest import FORMAT_VERSION, WEIGHTS, Manifest, worker_file
+from lioncub.checkpoint.manifest import FORMAT_VERSION, MAX_EXTRA_BYTES, WEIGHTS, Manifest, worker_file
 from lioncub.checkpoint.subject import BUFFER, MOMENTUM, RANDOM, Subject
 from lioncub.checkpoint.tensors import Blob
 from lioncub.checkpoint.writing import Job, explained, marker
-from lioncub.errors import AgreementError, CheckpointError, CheckpointTimeoutError, ConfigError
+from lioncub.errors import (
+    AgreementError,
+    CheckpointError,
+    CheckpointTimeoutError,
+    CheckpointWarning,
+    ConfigError,
+    ReplicasDifferError,
+    name_ranks,
+)
 from lioncub.guard import WIRE_VERSION, odd_ones_out
 from lioncub.state import MomentumOptimizer
 
@@ -77,7 +87,10 @@ class Request:
     keep: int
     asynchronous: bool
     plan: str
+    weights: int
+    """A checksum of all parameters."""
     extra: Any
+    """As JSON."""
     randomness: str
     """SHA-256 of its random states."""
     save_id: str
@@ -88,10 +101,9 @@ class Request:
             raise ConfigError(f"step={self.step!r}: a whole number, 0 or more")
         if type(self.keep) is not int or self.keep < 1:
             raise ConfigError(f"keep={self.keep!r}: how many checkpoints to keep, 1 or more")
-        try:
-            strict_json.dump(self.extra)
-        except ValueError as problem:
-            raise ConfigError(f"extra cannot be written as JSON: {problem}") from problem
+
+    def told(self) -> dict[str, Any]:
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 def save(
@@ -114,27 +126,62 @@ def save(
         model: its parameters are saved once, its buffers for every worker.
         optimizer: a :class:`DistributedLion`, :class:`LionCub` or :class:`Lion`.
         step: names the checkpoint; usually the number of steps done.
-        extra: this worker's own: its position in the data, a scheduler's state. Anything that JSON can hold.
+        extra: this worker's own: its position in the data, a scheduler's state. None, numbers, text, lists, tuples,
+            dicts; all workers' together at most 64 MiB.
         keep: how many checkpoints to keep; at least 2 where machines have folders of their own.
         asynchronous: return as soon as everything is copied to CPU memory; a thread writes. A failure is raised by
-            ``wait()`` and by the next ``save()``, on every worker.
+            ``wait()``; the next ``save()`` warns of it, and saves.
         process_group: None is the optimizer's.
+
+    Raises:
+        ReplicasDifferError: the parameters are not the same on all workers: nothing was saved.
+        CheckpointError: on every worker, if it fails on any. The previous checkpoint is as it was.
     """
-    comm = comm_of(optimizer, process_group)
-    assert isinstance(optimizer, MomentumOptimizer), "comm_of has checked it"
-    council = Council(comm)
+    failures = _end_background()
+    try:
+        return _save(Path(directory).absolute(), model, optimizer, step, extra, keep, asynchronous, process_group)
+    finally:
+        for failed in failures:
+            warnings.warn(f"an earlier checkpoint was not saved: {failed}", CheckpointWarning, stacklevel=2)
+
+
+def _end_background() -> list[BaseException]:
+    """Wait for what this process is still writing; what went wrong there, and has been told to nobody."""
+    failures: list[BaseException] = []
+    while _background:
+        try:
+            _background[0].wait()
+        except CheckpointError as problem:
+            failures.append(problem)
+    return failures
+
+
+def _save(
+    directory: Path,
+    model: nn.Module,
+    optimizer: Optimizer,
+    step: int,
+    extra: Any,
+    keep: int,
+    asynchronous: bool,
+    process_group: Any,
+) -> Saving:
+    council = Council(comm_of(optimizer, process_group))
     (subject, _), answers = council.settle(
-        lambda: _ask(model, optimizer, step, extra, keep, asynchronous), lambda asked: asdict(asked[1])
+        lambda: _ask(model, ours(optimizer), step, extra, keep, asynchronous), lambda asked: asked[1].told()
     )
     requests = [Request(**answer) for answer in answers]
     _check_same(requests)
-    hidden = hidden_folder(Path(directory).absolute(), step, requests[0].save_id)
-    council.settle(lambda: _knock(hidden, council.worker), lambda _: None)
+    _check_weights(requests, council)
+    _check_room(requests)
+    hidden = hidden_folder(directory, step, requests[0].save_id)
+    unsafe, _ = council.settle(lambda: _knock(hidden, council.worker), lambda _: None)
     job, folders = council.settle(
         lambda: _job(hidden, subject, requests, council), lambda job: list(job.manifest.workers)
     )
     _check_folders(folders, hidden)
-    job = replace(job, keep=max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep)
+    keep = max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep
+    job = replace(job, keep=keep, unsafe=unsafe)
     saving = Saving(step, job.final)
     if asynchronous:
         _background.append(saving)
@@ -148,16 +195,19 @@ def save(
 def _ask(
     model: nn.Module, optimizer: MomentumOptimizer, step: int, extra: Any, keep: int, asynchronous: bool
 ) -> tuple[Subject, Request]:
-    """This worker's request, once its last save is complete."""
-    while _background:
-        _background[0].wait()
+    """This worker's request."""
     subject = Subject.of(model, optimizer)
+    try:
+        content = values.to_json(extra)
+    except (ValueError, RecursionError) as problem:
+        raise ConfigError(f"extra cannot be saved: {problem}") from problem
     request = Request(
         step=step,
         keep=keep,
         asynchronous=asynchronous,
         plan=subject.plan(),
-        extra=extra,
+        weights=crc_of(list(subject.parameters.values())),
+        extra=content,
         randomness=generators.digest(generators.capture(subject.device)),
         save_id=secrets.token_hex(8),
     )
@@ -174,12 +224,37 @@ def _check_same(requests: Sequence[Request]) -> None:
             )
 
 
-def _knock(hidden: Path, worker: int) -> bool:
-    """Make the hidden folder and leave a marker in it: whoever sees the marker shares the folder."""
+def _check_weights(requests: Sequence[Request], council: Council) -> None:
+    """One worker's are saved for all: they must be everybody's."""
+    if odd := odd_ones_out([request.weights for request in requests]):
+        ranks = council.ranks(odd)
+        raise ReplicasDifferError(
+            f"the parameters of {name_ranks(ranks)} are not those of the others: nothing was saved, and the previous "
+            "checkpoint is as it was. Something outside the optimizer wrote to them, or memory is faulty; parameters "
+            "that are not trained must be the same as well: call lioncub.broadcast_parameters(model) before training",
+            ranks,
+        )
+
+
+def _check_room(requests: Sequence[Request]) -> None:
+    """What would be too long to be read must not be written."""
+    sizes = [len(strict_json.dump(request.extra)) for request in requests]
+    if sum(sizes) > MAX_EXTRA_BYTES:
+        raise ConfigError(
+            f"extra is {sum(sizes):,} bytes of JSON over all workers, {max(sizes):,} on one of them: at most "
+            f"{MAX_EXTRA_BYTES:,}. It is for small things; put data into buffers of the model, or files of your own"
+        )
+
+
+def _knock(hidden: Path, worker: int) -> list[Path]:
+    """Make the hidden folder and leave a marker in it: whoever sees the marker shares the folder.
+
+    Nothing is synced here, where training waits. Returns what is to be synced before the checkpoint is safe.
+    """
     with explained(hidden):
-        disk.make_folder(hidden)
-        disk.write_file(marker(hidden, worker), [])
-    return True
+        unsafe = disk.make_folders(hidden)
+        disk.create(marker(hidden, worker)).close()
+    return unsafe
 
 
 def _job(hidden: Path, subject: Subject, requests: Sequence[Request], council: Council) -> Job:

@@ -7,6 +7,7 @@ run's folder is synced. Whatever happens on the way, the checkpoints in sight ar
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
@@ -15,10 +16,10 @@ from typing import Any, TypeVar
 
 from lioncub.checkpoint import disk, strict_json
 from lioncub.checkpoint.disk import Entry
-from lioncub.checkpoint.folders import place, tidy
+from lioncub.checkpoint.folders import place, sweep, tidy
 from lioncub.checkpoint.manifest import WEIGHTS, Manifest, read_manifests, worker_file
 from lioncub.checkpoint.tensors import Blob, write_tensors
-from lioncub.errors import CheckpointError
+from lioncub.errors import CheckpointError, CheckpointWarning
 
 T = TypeVar("T")
 POLL_SECONDS = 0.02
@@ -48,6 +49,8 @@ class Job:
     """Complete but for its files. The first of its workers puts the checkpoint together."""
     state: Sequence[Blob]
     weights: Sequence[Blob]
+    unsafe: Sequence[Path] = ()
+    """Folders with new names in them, which are not synced yet."""
 
     @property
     def holds(self) -> bool:
@@ -57,7 +60,12 @@ class Job:
     def write(self) -> dict[str, Entry]:
         """This worker's file, and the weights where it is the first of its folder."""
         files = {worker_file(self.worker): self.state} | ({WEIGHTS: self.weights} if self.holds else {})
+        if self.holds:
+            with removing():  # first: what failed saves left may be what fills the disk
+                sweep(self.hidden.parent, self.hidden)
         with explained(self.hidden):
+            for folder in self.unsafe:
+                disk.sync_folder(folder)
             return {
                 name: write_tensors(self.hidden / name, blobs, self.manifest.metadata(name))
                 for name, blobs in files.items()
@@ -73,7 +81,7 @@ class Job:
                 disk.unlink(note(self.hidden, worker))
             disk.sync_folder(self.hidden)
             place(self.hidden, self.final)
-        with explained(self.final.parent):
+        with removing():
             tidy(self.final.parent, manifest.step, self.keep)
 
     def discard(self) -> None:
@@ -95,6 +103,8 @@ class Job:
         except Exception as problem:
             with suppress(CheckpointError):
                 self._leave_note({"problem": f"worker {self.worker}: {problem}"})
+            if self.holds:
+                self.discard()
             raise
 
     def _leave_note(self, content: dict[str, Any]) -> None:
@@ -148,6 +158,15 @@ def explained(folder: Path) -> Iterator[None]:
         raise CheckpointError(
             f"{problem.filename or folder} cannot be written: {problem.strerror}. The previous checkpoint is as it was"
         ) from problem
+
+
+@contextmanager
+def removing() -> Iterator[None]:
+    """What cannot be removed is said, and left to the next save: the new checkpoint is as good without."""
+    try:
+        yield
+    except OSError as problem:
+        warnings.warn(f"{problem.filename} cannot be removed: {problem.strerror}", CheckpointWarning, stacklevel=3)
 
 
 def _read_note(path: Path) -> dict[str, Any] | None:

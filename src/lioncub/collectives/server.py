@@ -46,11 +46,13 @@ class Server(Collective):
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def _serve(self, comm: Comm, parcel: Parcel, payload: Tensor, ballot: Ballot) -> Generator[Pending, None, Tensor]:
-        inbox = payload.new_empty(comm.size, payload.numel() + seals.SEAL, device=comm.device)
-        inbox[0] = _sealed(payload, comm)
+        own = _sealed(payload, comm)
+        room = comm.room(len(own))
+        inbox = room[:, : len(own)]
+        inbox[0] = own
         clients = range(1, comm.size)
         try:
-            yield comm.swap({}, {peer: inbox[peer] for peer in clients}, parcel.tag + 1)
+            yield comm.swap({}, {peer: room[peer] for peer in clients}, parcel.tag + 1)
         except PeerLostError as problem:
             self._give_notice(comm, parcel, len(payload), problem)
             raise
@@ -64,9 +66,10 @@ class Server(Collective):
         return combined
 
     def _ask(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Generator[Pending, None, Tensor]:
-        answer = payload.new_empty(self._answer_bytes(comm, parcel, len(payload)), device=comm.device)
+        room = comm.room(num_bytes := self._answer_bytes(comm, parcel, len(payload)))[0]
         yield comm.swap({0: _sealed(payload, comm)}, {}, parcel.tag + 1)
-        yield comm.swap({}, {0: answer}, parcel.tag + 2)
+        yield comm.swap({}, {0: room}, parcel.tag + 2)
+        answer = room[:num_bytes]
         seals.check(answer.unsqueeze(0), [comm.global_rank(0)])
         lost = int(answer[: self.NOTICE].view(torch.int64)[0]) - 1
         if lost >= 0:

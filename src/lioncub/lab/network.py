@@ -9,8 +9,6 @@ from lioncub.lab.plan import INTERFACE, SWITCH, HostPlan, Plan
 
 Command = list[str]
 BRIDGE = "br0"
-RIGHTS = "-all,+chown,+dac_override,+dac_read_search,+fowner"
-"""What is left of root's: files, as before."""
 
 
 def bridge_commands() -> list[Command]:
@@ -58,9 +56,10 @@ def host_commands(index: int, host: HostPlan, pid: str) -> list[Command]:
 
 
 def host_launch(host: HostPlan, pid: str) -> Command:
-    """The host's command, started where the host is, without the right to change the network, or more than files."""
+    """The host's command, started where the host is, with none of root's rights, as the user who called sudo."""
     place = ["nsenter", f"--net=/proc/{pid}/ns/net", f"--uts=/proc/{pid}/ns/uts", "--"]
-    return [*place, "setpriv", "--no-new-privs", "--inh-caps=-all", f"--bounding-set={RIGHTS}", "--", *host.command]
+    fewer = ["setpriv", "--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", *host.identity]
+    return [*place, *fewer, "--", *host.command]
 
 
 def holder_command(host: HostPlan) -> Command:

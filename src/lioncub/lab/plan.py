@@ -29,6 +29,8 @@ class HostPlan:
     command: tuple[str, ...]
     environment: Mapping[str, str]
     """What the command sees beside the environment of the lab."""
+    identity: tuple[str, ...] = ()
+    """What ``setpriv`` is told of the user; empty for the one who runs the lab."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Plan:
     def from_json(cls, text: str) -> Plan:
         values = json.loads(text)
         hosts = [
-            HostPlan(**(host | {name: tuple(host[name]) for name in ("shaping", "command")}))
+            HostPlan(**(host | {name: tuple(host[name]) for name in ("shaping", "command", "identity")}))
             for host in values.pop("hosts")
         ]
         return cls(hosts=tuple(hosts), **values)
@@ -63,12 +65,21 @@ def plan_of(config: LabConfig, *, networked: bool, port: int = PORT) -> Plan:
             shaping=tuple(rate.shaping()) if rate and networked else (),
             command=tuple(host_command(config, index, address, port, networked=networked)),
             environment=host_environment(config, index, addresses[0], port, networked=networked),
+            identity=caller(os.environ) if networked and os.geteuid() == 0 else (),
         )
         for index, (address, rate) in enumerate(zip(addresses, config.rates(), strict=True))
     ]
     counters = str(config.counters.absolute()) if config.counters else ""
     store = f"{SWITCH} {port}" if networked and is_script(config.command) else ""
     return Plan(hosts=tuple(hosts), networked=networked, store=store, counters=counters)
+
+
+def caller(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Who called sudo: hosts run as that user, not as root."""
+    user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    if not (user.isdecimal() and group.isdecimal()) or user == "0":
+        return ()
+    return (f"--reuid={user}", f"--regid={group}", "--clear-groups")
 
 
 def is_script(command: Sequence[str]) -> bool:
