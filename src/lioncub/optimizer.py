@@ -169,8 +169,8 @@ class DistributedLion(MomentumOptimizer):
     def abstain(self) -> bool:
         """Take part in a step without a vote, for a worker that has run out of data while others have not.
 
-        Its parameters move as everybody's, its momentum stays. False once all workers abstain: nothing has moved, and
-        all of them are done::
+        Its parameters move as everybody's, its momentum stays, but for what momentum synchronisation averages. False
+        once all workers abstain: no parameter has moved, and all of them are done::
 
             for batch in my_share:
                 ...

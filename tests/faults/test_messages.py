@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lioncub import DistributedLion, seals
+from lioncub import DistributedLion, MomentumSync, seals
 from lioncub.comm import SLACK, Comm
 from lioncub.errors import LionCubError, WireError
 from lioncub.guard import Flags, Header, check
@@ -22,7 +22,7 @@ from tests.faults.chance import chance
 from tests.small_model import loss_of, make_model, weights
 
 CASES = 5_000
-REAL_CASES = 2_000
+REAL_CASES = 5_000
 HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, present=(True,) * 70)
 
 
@@ -164,3 +164,26 @@ def test_an_answer_damaged_on_the_wire_is_found_by_who_got_it(cluster: Cluster, 
     found = [text for text in said if text]
     assert len(found) == 1
     assert "this worker got damaged bytes from worker 0" in found[0]
+
+
+def _samples_on_a_bad_wire(rank: int, group: dist.ProcessGroup, phase: int) -> str:
+    """Every pattern of messages of a step in which momenta are measured and averaged."""
+    model = make_model()
+    sync = MomentumSync(every=1, budget=64.0)
+    optimizer = DistributedLion(
+        model.named_parameters(), process_group=group, collective="gather", momentum_sync=sync, overlap=False
+    )
+    for step in range(3):  # after the second, tensors are chosen
+        optimizer.zero_grad()
+        loss_of(model, rank, step).backward()
+        with tampering("flipped", phase, 7) if (rank, step) == (0, 2) else nullcontext():
+            try:
+                optimizer.step()
+            except WireError as problem:
+                return str(problem)
+    return ""
+
+
+@pytest.mark.parametrize("phase", [1, 2, 3, 4])
+def test_no_message_of_momenta_goes_unchecked(cluster: Cluster, phase: int) -> None:
+    assert any("damaged bytes from worker 0" in said for said in cluster.run(3, _samples_on_a_bad_wire, phase))

@@ -76,7 +76,7 @@ class Config:
     faults: tuple[Fault, ...] = ()
     """One for each attempt."""
     abstain_seed: int = 0
-    """If set, every worker now and then has no gradient, or one that is not finite."""
+    """If set, every worker now and then abstains, has no gradient, or one that is not finite."""
     watch_every: int = 0
     """If set, a line about this process is written after so many steps."""
     bucket_numel: int = 100
@@ -149,11 +149,16 @@ def main() -> None:
                 config.faults[attempt].arm(folder / f"fault-{attempt}")
             for step in run.steps(config.steps):
                 x = torch.randn(4, 8)
+                numbers = random.Random(f"{config.abstain_seed} {world.rank} {step}")
+                must_vote = not config.abstain_seed or step % world.size == world.rank  # somebody has to
                 lion.zero_grad()
-                (model(x).squeeze(1) - x[:, 0]).square().mean().backward()
-                if config.abstain_seed and step % world.size != world.rank:  # somebody must vote
-                    spoil(model, random.Random(f"{config.abstain_seed} {world.rank} {step}"))
-                lion.step()
+                if not must_vote and numbers.random() < 0.1:
+                    lion.abstain()
+                else:
+                    (model(x).squeeze(1) - x[:, 0]).square().mean().backward()
+                    if not must_vote:
+                        spoil(model, numbers)
+                    lion.step()
                 run.extra["examples"] = run.extra.get("examples", 0) + len(x)
                 time.sleep(config.pause_seconds)
                 if config.watch_every and step % config.watch_every == 0:

@@ -14,7 +14,8 @@ from lioncub.errors import ConfigError
 from lioncub.lab import footing, processes
 from lioncub.lab.config import LabConfig
 from lioncub.lab.footing import Footing
-from lioncub.lab.plan import Plan, plan_of
+from lioncub.lab.network import host_launch
+from lioncub.lab.plan import HostPlan, Plan, caller, plan_of
 from lioncub.lab.rates import Rate
 from lioncub.lab.run import describe, dry_run
 
@@ -130,3 +131,12 @@ def test_a_process_is_known_by_its_start() -> None:
     assert started is not None
     assert processes.start_time(os.getpid()) == started
     assert processes.start_time(2**22 + 1) is None
+
+
+def test_hosts_run_as_the_user_who_called_sudo_and_with_no_rights() -> None:
+    assert caller({"SUDO_UID": "1000", "SUDO_GID": "100"}) == ("--reuid=1000", "--regid=100", "--clear-groups")
+    for environment in ({}, {"SUDO_UID": "0", "SUDO_GID": "0"}, {"SUDO_UID": "1000; rm", "SUDO_GID": "1"}):
+        assert caller(environment) == ()
+    host = HostPlan(name="host0", address="", shaping=(), command=("true",), environment={}, identity=("--reuid=7",))
+    launched = host_launch(host, "42")
+    assert launched[-6:] == ["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--reuid=7", "--", "true"]

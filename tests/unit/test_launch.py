@@ -40,6 +40,7 @@ def test_what_torchrun_says() -> None:
         ({"MASTER_ADDR": ""}, "MASTER_ADDR not set"),
         ({"RANK": "8"}, "RANK=8 is not between 0 and WORLD_SIZE=8"),
         ({"WORLD_SIZE": "many"}, "WORLD_SIZE='many'"),
+        ({"MASTER_PORT": "99999"}, "MASTER_PORT=99999 in the environment is not a port"),
     ],
 )
 def test_what_cannot_work_is_named(change: dict[str, str], named: str) -> None:
@@ -111,3 +112,41 @@ def test_two_processes_with_one_rank_are_told() -> None:
     store.set("arrived/1", "somebody")
     with pytest.raises(AgreementError, match="another process has arrived as worker 0"):
         meet_all(store, (0, 0), 2, timedelta(seconds=2))
+
+
+@pytest.mark.parametrize(
+    ("backend", "change", "named"),
+    [
+        ("bogus", {}, "backend='bogus': this build of torch has no 'bogus'"),
+        ("cpu:gloo,cuda:bogus", {}, "no 'bogus'"),
+        ("gloo", {"GLOO_SOCKET_IFNAME": "bogus0"}, "GLOO_SOCKET_IFNAME=bogus0 .* no interface 'bogus0'.* it has .*lo"),
+        ("gloo", {"MASTER_ADDR": "no-such-host.invalid"}, "MASTER_ADDR='no-such-host.invalid' cannot be reached"),
+    ],
+)
+def test_settings_that_cannot_connect_blame_no_peer(
+    backend: str, change: dict[str, str], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in (TORCHRUN | change).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ConfigError, match=named):
+        lioncub.distributed.init(backend)
+
+
+def test_a_name_that_is_loopback_on_its_own_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "is_loopback", lambda host: True)  # 127.0.1.1, as Debian writes it into /etc/hosts
+    monkeypatch.setattr(launch, "interface_outwards", lambda: "eth7")
+    monkeypatch.setattr(launch, "address_of", {"eth7": "10.0.0.5"}.__getitem__)
+    first = place(RANK="0", MASTER_ADDR="my-machine", TORCHELASTIC_USE_AGENT_STORE="False")
+    assert first.interface(None) == "eth7"
+    assert first.store_address(None) == "10.0.0.5"
+    assert place(MASTER_ADDR="localhost").interface(None) == interfaces.LOOPBACK
+    assert place(MASTER_ADDR="127.0.0.1").store_address(None) == "127.0.0.1"
+    assert place(MASTER_ADDR="my-machine", LOCAL_WORLD_SIZE="8").interface(None) == interfaces.LOOPBACK
+
+
+def test_the_interface_that_others_see() -> None:
+    assert interfaces.interface_outwards() in interfaces.addresses().values()
+    assert interfaces.is_only_here("localhost.localdomain")
+    assert not interfaces.is_only_here("my-machine")

@@ -53,8 +53,8 @@ def measure(cases: Sequence[Case], threads: int, repeats: int, on_sample: Callab
 def sample(case: Case) -> float:
     """Seconds per call, over the case's calls or as many as fit in the time a sample has."""
     with case.where():
-        # Not counted: what the case before left to clean up, a thread that sleeps, caches that are to be warm.
-        _time(case, max(1, case.calls // 4) if case.warm else 1, SAMPLE_SECONDS / 4)
+        if case.warm:  # caches and clocks settle
+            _time(case, max(1, case.calls // 4), SAMPLE_SECONDS / 4)
         return _time(case, case.calls, SAMPLE_SECONDS)
 
 

@@ -103,9 +103,18 @@ class Job:
         except Exception as problem:
             with suppress(CheckpointError):
                 self._leave_note({"problem": f"worker {self.worker}: {problem}"})
-            if self.holds:
-                self.discard()
+            self._make_room()
             raise
+
+    def _make_room(self) -> None:
+        """Remove what was written of a save that was given up. Notes stay for the others to read; the next save
+        removes them."""
+        if self.manifest.workers == (self.worker,):
+            return self.discard()
+        for name in self.manifest.files if self.holds else [worker_file(self.worker)]:
+            with suppress(OSError):
+                disk.unlink(self.hidden / name)
+        return None
 
     def _leave_note(self, content: dict[str, Any]) -> None:
         with explained(self.hidden):
