@@ -12,7 +12,8 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/unit -n 2 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore tests/unit --durations 20 $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest tests/faults tests/processes/test_bad_input.py $(PYTEST_ARGS)

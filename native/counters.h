@@ -208,6 +208,28 @@ inline void count_ones(const Votes &votes, int planes, uint64_t *out, int64_t fi
     });
 }
 
+// Of four votes the casting one, which counts twice, needs one more; the others together outvote it.
+inline void majority_of_four(const std::vector<const uint64_t *> &rows, int64_t casting, uint64_t *out, int64_t first,
+                             int64_t last, bool streams) {
+    const uint64_t *x = rows[casting], *a = rows[casting == 0], *b = rows[casting <= 1 ? 2 : 1],
+                   *c = rows[casting <= 2 ? 3 : 2];
+    by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
+        for (int64_t word = from; word < to; word += words_in<W>) {
+            if constexpr (words_in<W> > 1) {
+                for (const uint64_t *row : {x, a, b, c}) __builtin_prefetch(row + word + AHEAD);
+            }
+            const W va = load<W>(a + word), vb = load<W>(b + word), vc = load<W>(c + word);
+            const W more = (load<W>(x + word) & (va | vb | vc)) | (va & vb & vc);
+            if (streams) {
+                stream(out + word, more);
+            } else {
+                std::memcpy(out + word, &more, sizeof(W));
+            }
+        }
+    });
+    if (streams) end_stream();
+}
+
 // ±1: who has more than half.
 inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *out, int64_t first, int64_t last) {
     const std::vector<const uint64_t *> &rows = votes.rows;
@@ -216,8 +238,12 @@ inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *o
         std::memcpy(out + first, rows[2] + first, (last - first) * 8);
         return;
     }
-    const int planes = bit_length(rows.size());
     const bool streams = (last - first) * 8 >= STREAMED_BYTES && aligned(out + first);
+    const auto twice = std::find(rows.begin(), rows.end() - 1, rows.back());
+    if (rows.size() == 5 && !tally.ternary && twice != rows.end() - 1) {
+        return majority_of_four(rows, twice - rows.begin(), out, first, last, streams);
+    }
+    const int planes = bit_length(rows.size());
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
         count_planes<W>(rows, planes, from, to, [&](int64_t word, const W *count) {
             const Half<W> half = more_than_half(count, planes, rows.size());
