@@ -77,7 +77,8 @@ template <class M, class G> void write_next(const Part &part, int64_t offset, in
     auto one = [&](int64_t j) { next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0); };
     if (n == TILE && aligned(to)) {
         for (int64_t j = 0; j < TILE; ++j) one(j);
-        for (size_t k = 0; k < sizeof next / (sizeof(Wide)); ++k) {
+        constexpr size_t WIDES = TILE * sizeof(typename M::Raw) / sizeof(Wide);
+        for (size_t k = 0; k < WIDES; ++k) {
             stream(reinterpret_cast<uint64_t *>(to) + k * words_in<Wide>, reinterpret_cast<const Wide *>(next)[k]);
         }
     } else {
