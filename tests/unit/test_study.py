@@ -200,6 +200,17 @@ def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None
     assert len(of_experiment(EXPERIMENT, preset, finished)) == 4
 
 
+def test_codecs_that_are_compared_take_one_rate() -> None:
+    experiment = replace(EXPERIMENT, lr_of="exact")
+    preset = Preset(experiments={"e": experiment})
+    todo, more = remaining([experiment], preset, [])
+    assert (todo, more) == (search("gpt", "exact", 1.0), True)
+    done = [replace(made(end=end), spec=spec) for end, spec in zip((2.0, 3.0, 1.0), todo, strict=True)]
+    todo, more = remaining([experiment], preset, done)
+    assert {(spec.method, spec.lr) for spec in todo} == {("lion", 3e-3), ("vote", 3e-3)}
+    assert not more
+
+
 def test_a_search_that_diverges_everywhere_but_once_takes_that_one() -> None:
     preset = Preset(experiments={"e": EXPERIMENT})
     specs = search("gpt", "vote", 1.0)
@@ -302,6 +313,11 @@ def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> 
         ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500"],
         ["mean of signs", "1.00", "1.00", "not finite", "–"],
     ]
+
+
+def test_rates_are_named_where_they_vary() -> None:
+    found = samples([made(2.0, lr=1e-3), made(2.5, lr=3e-3)])
+    assert table("T", found).headings[3:] == ["4 workers, lr 0.001, decay 0.1", "4 workers, lr 0.003, decay 0.1"]
 
 
 def test_the_page_has_a_view_for_each_experiment_and_task() -> None:

@@ -34,9 +34,10 @@ def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tu
     wanted: list[Spec] = []
     complete = True
     for task, method in product(experiment.tasks, experiment.methods):
-        lr = found_lr(task, method, preset, done)
+        whose = experiment.lr_of or method
+        lr = found_lr(task, whose, preset, done)
         if preset.search:
-            wanted += search(task, method, preset.length)
+            wanted += search(task, whose, preset.length)
         if lr is None:
             complete = False
             continue

@@ -2,7 +2,7 @@
 
 Learning rates are not written here: every method is given the same search, over its family's grid in
 :mod:`lioncub.study.tasks`, at :data:`SEARCH_WORKERS` workers with a seed that no figure uses. The search's winner by
-training loss is used at every number of workers.
+training loss is used at every number of workers. Where codecs are compared with one another, all take one rate.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ class Experiment:
     skews: tuple[float | None, ...] = (None,)
     length: float = 1.0
     """Times the task's steps."""
+    lr_of: str = ""
+    """The method whose learning rate all of them take, where only their codecs are to differ; else each has its own."""
     lr_factors: tuple[float, ...] = (1.0,)
     """Times the learning rate that was found."""
     decay_factors: tuple[float, ...] = (1.0,)
@@ -58,30 +60,39 @@ SYNCHRONISED = tuple(
 EXPERIMENTS: dict[str, Experiment] = {
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
-        methods=(*LIONS, *BASELINES),
+        methods=LIONS,
         tasks=("vit", "gpt"),
         workers=(4, 8, 16, 32),
+    ),
+    "tradeoff": Experiment(
+        question="Quality against bits: ours and the baselines of the papers.",
+        methods=(*LIONS, *BASELINES),
+        tasks=("vit", "gpt", "resnet"),
     ),
     "bits": Experiment(
         question="How many bits, on which grid, with which scale?",
         methods=("exact", "vote", *LEVELS),
         tasks=("vit", "gpt"),
+        lr_of="exact",
     ),
     "layers": Experiment(
         question="Is it the rare tokens? Finer bits for embedding and head alone.",
         methods=("exact", "vote", "log-4", "vote-embedding-log-4", "vote-abstain"),
         tasks=("gpt",),
+        lr_of="exact",
     ),
     "momentum": Experiment(
         question="When must momenta meet, and which?",
         methods=("exact", "vote", "log-4", *SYNCHRONISED),
         tasks=("vit", "gpt"),
+        lr_of="exact",
     ),
     "ties": Experiment(
         question="What do ties and zeros do, at even and odd numbers of workers?",
         methods=("vote", "vote-zero", "vote-abstain"),
         tasks=("vit", "gpt"),
         workers=(4, 5, 8, 9),
+        lr_of="vote",
     ),
     "skew": Experiment(
         question="Workers that see different classes: does the vote suffer, and what helps?",
@@ -100,7 +111,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         question="Which learning rate and weight decay, coming from AdamW, and when the number of workers changes?",
         methods=("lion", "vote", "log-4"),
         tasks=("vit", "gpt"),
-        workers=(4, 32),
+        workers=(4, 16),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
         decay_factors=(0.1, 1.0, 10.0),

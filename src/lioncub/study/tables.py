@@ -28,9 +28,11 @@ def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Gr
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
     """A row for each method, a column for each condition."""
-    conditions = list(dict.fromkeys(condition(sample) for sample in found))
+    rates = any(len({(s.one.spec.lr, s.one.spec.weight_decay) for s in own}) > 1 for own in _by_method(found).values())
+    named = {id(sample): condition(sample, rates=rates) for sample in found}
+    conditions = list(dict.fromkeys(named.values()))
     labels = list(dict.fromkeys(sample.one.label for sample in found))
-    cells = {(sample.one.label, condition(sample)): sample for sample in found}
+    cells = {(sample.one.label, named[id(sample)]): sample for sample in found}
     rows = []
     for label in labels:
         own = [cells.get((label, each)) for each in conditions]
@@ -48,12 +50,22 @@ def table(title: str, found: Sequence[Sample]) -> Grid:
     )
 
 
-def condition(sample: Sample) -> str:
+def condition(sample: Sample, *, rates: bool = False) -> str:
+    """What a figure holds for, besides its method; with the learning rate where that is what varies."""
     spec = sample.one.spec
     parts = [f"{spec.workers} workers"]
     if spec.skew is not None:
         parts.append(f"skew {spec.skew:g}")
+    if rates:
+        parts.append(f"lr {spec.lr:g}, decay {spec.weight_decay:g}")
     return ", ".join(parts)
+
+
+def _by_method(found: Sequence[Sample]) -> dict[str, list[Sample]]:
+    grouped: dict[str, list[Sample]] = {}
+    for sample in found:
+        grouped.setdefault(sample.one.label, []).append(sample)
+    return grouped
 
 
 def quality(sample: Sample | None) -> str:
