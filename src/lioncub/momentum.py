@@ -82,6 +82,17 @@ class MomentumSync:
             return (0, numel) if turn == self.every - 1 else (0, 0)
         return numel * turn // self.every, numel * (turn + 1) // self.every
 
+    def pieces(self, step: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
+        """The same of tensors of such sizes: (which of them, its first element, the one after its last)."""
+        start, stop = self.window(step, sum(sizes))
+        found, offset = [], 0
+        for index, size in enumerate(sizes):
+            first, last = max(start - offset, 0), min(stop - offset, size)
+            if first < last:
+                found.append((index, first, last))
+            offset += size
+        return found
+
     def chooses_at(self, step: int) -> bool:
         """Whether tensors are chosen at the end of ``step``, for the period after it."""
         return self.budget is not None and step % self.every == self.every - 1

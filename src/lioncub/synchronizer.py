@@ -58,14 +58,8 @@ class Synchronizer:
     def due(self, step: int) -> list[Piece]:
         """The pieces to average at ``step``."""
         selected = [slot for slot in self.slots if slot.state["synchronized"]]
-        start, stop = self.policy.window(step, sum(slot.param.numel() for slot in selected))
-        pieces, offset = [], 0
-        for slot in selected:
-            first, last = max(start - offset, 0), min(stop - offset, slot.param.numel())
-            if first < last:
-                pieces.append(Piece(slot, first, last))
-            offset += slot.param.numel()
-        return pieces
+        pieces = self.policy.pieces(step, [slot.param.numel() for slot in selected])
+        return [Piece(selected[index], first, last) for index, first, last in pieces]
 
     def _layout(self, pieces: Sequence[Piece]) -> Layout:
         return Layout(tuple(piece.stop - piece.start for piece in pieces), self.comm.size)

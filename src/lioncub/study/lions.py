@@ -173,14 +173,8 @@ class Meeting:
     def _windows(self, step: int) -> list[tuple[int, int, int]]:
         """(tensor, first, last) of the elements that meet at ``step``."""
         selected = [index for index in self.members if self.selected[index]]
-        start, stop = self.policy.window(step, sum(self.sizes[index] for index in selected))
-        windows, offset = [], 0
-        for index in selected:
-            first, last = max(start - offset, 0), min(stop - offset, self.sizes[index])
-            if first < last:
-                windows.append((index, first, last))
-            offset += self.sizes[index]
-        return windows
+        pieces = self.policy.pieces(step, [self.sizes[index] for index in selected])
+        return [(selected[place], first, last) for place, first, last in pieces]
 
     def send(self, worker: int, momenta: Sequence[Tensor], step: int) -> int:
         if not (windows := self._windows(step)):

@@ -115,6 +115,13 @@ def dirichlet(workers: int, classes: int, concentration: float, seed: int) -> li
     return list((shares + 1e-12) / (shares + 1e-12).sum(1, keepdim=True))
 
 
+LRS: dict[Family, tuple[float, ...]] = {
+    "lion": (3e-4, 1e-3, 3e-3),
+    "adamw": (1e-3, 3e-3, 1e-2),
+    "sgd": (0.03, 0.1, 0.3),
+}
+WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
+
 TASKS = {
     task.name: task
     for task in (
@@ -124,8 +131,8 @@ TASKS = {
             examples=8,
             steps=500,
             judged_on=2_000,
-            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
-            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="resnet",
@@ -133,8 +140,8 @@ TASKS = {
             examples=8,
             steps=500,
             judged_on=2_000,
-            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
-            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="gpt",
@@ -142,8 +149,8 @@ TASKS = {
             examples=128,
             steps=1_000,
             judged_on=32_768,
-            lrs={"lion": (3e-4, 1e-3, 3e-3), "adamw": (1e-3, 3e-3, 1e-2), "sgd": (0.03, 0.1, 0.3)},
-            weight_decay={"lion": 0.1, "adamw": 0.03, "sgd": 1e-4},
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
         ),
     )
 }
