@@ -30,7 +30,7 @@ format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff format src tests
 
 clean:                ## remove what these targets made
-	rm -rf $(VENV) build demo-out compare-out bench-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-out compare-out bench-out study-out .pytest_cache .mypy_cache .ruff_cache
 
 # Programs of the system, where they are missing and can be installed; without them the hosts share loopback, and the
 # pages are not tested in a browser. Both say so.
