@@ -206,7 +206,7 @@ def bench_hostile(
 
 @app.command()
 def study(
-    preset: Annotated[str, typer.Option(help="How much: quick, full, paper.")] = StudyConfig.preset,
+    preset: Annotated[str, typer.Option(help="How much: quick, full.")] = StudyConfig.preset,
     experiments: Annotated[str, typer.Option(help="Some of the preset's, separated by commas; all of them.")] = "",
     jobs: Annotated[int, typer.Option(help="Runs at a time, a core each.")] = StudyConfig.jobs,
     minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 
@@ -32,10 +31,6 @@ class Method(ABC):
     @abstractmethod
     def move(self, lr: float) -> int:
         """All workers have sent: move the parameters. The bytes that come back to each worker."""
-
-    def zeros(self) -> list[Tensor]:
-        """A float32 buffer for every parameter, flat."""
-        return [torch.zeros(param.numel()) for param in self.params]
 
     def decay(self, lr: float) -> None:
         """Decoupled weight decay."""

@@ -12,7 +12,6 @@ from lioncub.publish.machine import machine
 from lioncub.study.errors import DivergedError
 from lioncub.study.gradients import one_by_one
 from lioncub.study.lions import VirtualLion
-from lioncub.study.method import Method
 from lioncub.study.methods import METHODS
 from lioncub.study.records import Run, Spec
 from lioncub.study.tasks import TASKS, Batches, judged
@@ -63,7 +62,7 @@ def train(spec: Spec, *, command: str = "", on_step: Callable[[], object] = lamb
         bits_up=8 * traffic.up / method.numel / steps,
         bits_down=8 * traffic.down / method.numel / steps,
         agreement=agreements.values(),
-        divergence=divergences(method),
+        divergence=method.divergences() if isinstance(method, VirtualLion) else {},
         seconds=perf_counter() - started,
         machine=machine(),
         command=command,
@@ -92,10 +91,6 @@ class Means:
 
     def values(self) -> dict[str, float]:
         return {name: total / self.count for name, total in self.sums.items()}
-
-
-def divergences(method: Method) -> dict[str, float]:
-    return method.divergences() if isinstance(method, VirtualLion) else {}
 
 
 def averaged(values: list[float], points: int) -> list[float]:
