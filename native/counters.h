@@ -21,7 +21,7 @@ typedef uint64_t Wide __attribute__((vector_size(16)));
 #endif
 
 constexpr int MAX_SUM_BITS = 48;
-constexpr int64_t AHEAD = 256;  // words
+constexpr int64_t AHEAD = 128;  // words
 constexpr int64_t STREAMED_BYTES = 1 << 20;
 constexpr int STRIP = 2048 / sizeof(Wide);  // vectors of a row that are read before the next row's turn
 
@@ -171,7 +171,8 @@ void count_few(const std::vector<const uint64_t *> &rows, int64_t first, int64_t
         if constexpr (words_in<W> > 1) {
             for (int k = 0; k < N; ++k) __builtin_prefetch(rows[k] + word + AHEAD);
         }
-        count_rows<W, N>(rows.data(), word, count, PLANES);
+        count_rows<W, std::min(N, 7)>(rows.data(), word, count, PLANES);
+        if constexpr (N > 7) count_rows<W, N - 7>(rows.data() + 7, word, count, PLANES);
         emit(word, count);
     }
 }
@@ -184,6 +185,7 @@ void count_planes(const std::vector<const uint64_t *> &rows, int planes, int64_t
     if (n == 4 && planes <= 3) return count_few<W, 4, 3>(rows, first, last, emit);
     if (n == 5 && planes <= 3) return count_few<W, 5, 3>(rows, first, last, emit);
     if (n == 7 && planes <= 3) return count_few<W, 7, 3>(rows, first, last, emit);
+    if (n == 9 && planes <= 4) return count_few<W, 9, 4>(rows, first, last, emit);
     if (planes <= 4) return count_strips<W, 4>(rows, first, last, emit);
     if (planes <= 5) return count_strips<W, 5>(rows, first, last, emit);
     if (planes <= 6) return count_strips<W, 6>(rows, first, last, emit);

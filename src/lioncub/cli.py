@@ -157,7 +157,11 @@ def bench_kernels(
         int | None, typer.Option(help="Elements each kernel works on.", show_default=f"{BenchConfig.numel:,}")
     ] = None,
     repeats: Annotated[
-        int | None, typer.Option(help="Samples of each case.", show_default=str(BenchConfig.repeats))
+        int | None, typer.Option(help="Samples of each case in a round.", show_default=str(BenchConfig.repeats))
+    ] = None,
+    rounds: Annotated[
+        int | None,
+        typer.Option(help="Times that all is set up anew, in other memory.", show_default=str(BenchConfig.rounds)),
     ] = None,
     threads: Annotated[list[int], typer.Option(help="Threads; give it several times.")] = list(BenchConfig.threads),  # noqa: B006
     out: Annotated[Path, typer.Option(help="Where kernels.jsonl and kernels.html go.")] = BenchConfig.out,
@@ -167,7 +171,8 @@ def bench_kernels(
     """Time every kernel against what the memory allows, and whole steps against other optimizers."""
     from lioncub.bench.run import run_bench
 
-    run_bench(BenchConfig.of(quick=quick, numel=numel, repeats=repeats, threads=tuple(threads), out=out, docs=docs))
+    given = {"numel": numel, "repeats": repeats, "rounds": rounds, "out": out, "docs": docs}
+    run_bench(BenchConfig.of(quick=quick, threads=tuple(threads), **given))
 
 
 @bench.command("exchange")

@@ -22,7 +22,7 @@ from lioncub.bench.cases import Case, cpu_bodies
 from lioncub.bench.config import BenchConfig
 from lioncub.bench.docs import MARKERS, write_docs
 from lioncub.bench.kernel_cases import NAIVE
-from lioncub.bench.measure import Timing, measure, sample
+from lioncub.bench.measure import Timing, measure, pooled, sample
 from lioncub.bench.page import page
 from lioncub.bench.records import Record, records_of
 from lioncub.bench.shapes import gpt2_small, resnet50, shrunk
@@ -144,6 +144,13 @@ def test_cases_take_turns_after_a_round_that_does_not_count() -> None:
     assert seen == 4 * ["a0", "a1", "b0", "b0"]
     assert [len(timing.samples) for timing in timings] == [3, 3]
     assert len(ticks) == 8
+
+
+def test_the_median_is_over_the_samples_of_all_rounds() -> None:
+    rounds = [[Timing(case_of(), 1, samples)] for samples in ((1.0, 2.0, 9.0), (3.0, 4.0, 5.0))]
+    (timing,) = pooled(rounds)
+    assert timing.samples == (1.0, 2.0, 9.0, 3.0, 4.0, 5.0)
+    assert timing.seconds == 3.5
 
 
 def test_threads_and_gradients_are_set_for_a_measurement_only() -> None:
@@ -299,6 +306,7 @@ def test_lion_pytorch_is_asked_of_one_thread_only() -> None:
     [
         ({"numel": 1000}, "numel must be a multiple of 2048: 32 workers share it, got 1000"),
         ({"numel": 0}, "numel must be a multiple of 2048"),
+        ({"rounds": 0}, "rounds must be at least 1, got 0"),
         ({"repeats": 2}, "repeats must be at least 3, for a median, got 2"),
         ({"threads": (1, 1)}, r"threads must be different numbers from 1 up, got \[1, 1\]"),
         ({"threads": (0,)}, "threads must be different numbers"),
@@ -321,8 +329,8 @@ def test_the_command_line_refuses_them_too() -> None:
 def test_the_command_repeats_the_run() -> None:
     assert BenchConfig().command == "lioncub bench kernels"
     assert BenchConfig.of(quick=True, repeats=None).command == "lioncub bench kernels --quick"
-    config = BenchConfig.of(quick=False, numel=4096, repeats=5, threads=(2,), out=Path("a b"))
-    assert config.command == "lioncub bench kernels --numel 4096 --repeats 5 --threads 2 --out 'a b'"
+    config = BenchConfig.of(quick=False, numel=4096, repeats=4, rounds=2, threads=(2,), out=Path("a b"))
+    assert config.command == "lioncub bench kernels --numel 4096 --repeats 4 --rounds 2 --threads 2 --out 'a b'"
 
 
 def test_a_full_run_is_out_of_cache() -> None:
@@ -401,7 +409,19 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
     folder = tmp_path_factory.mktemp("bench")
     docs, out = folder / "kernels.md", folder / "out"
     docs.write_text(f"{MARKERS.begin}\n{MARKERS.end}\n")
-    arguments = ["bench", "kernels", "--quick", "--threads", "1", "--out", str(out), "--docs", str(docs)]
+    arguments = [
+        "bench",
+        "kernels",
+        "--quick",
+        "--rounds",
+        "2",
+        "--threads",
+        "1",
+        "--out",
+        str(out),
+        "--docs",
+        str(docs),
+    ]
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0
     lines = [json.loads(line) for line in (out / "kernels.jsonl").read_text().splitlines()]
@@ -431,7 +451,7 @@ def test_every_record_has_what_its_figures_depend_on(ran: Ran) -> None:
         assert case["bytes_read"] > 0
         assert case["gb_per_second"] > 0
         assert case["percent"] == pytest.approx(100 * case["gb_per_second"] / case["ceiling_gb_per_second"])
-        assert (case["threads"], case["samples"]) == (1, 3)
+        assert (case["threads"], case["samples"]) == (1, 2 * 3)
         assert (case["ratio"] is not None) == bool(case["ratio_to"])
 
 
@@ -457,7 +477,7 @@ def test_tables_are_printed_and_written_into_the_docs(ran: Ran) -> None:
         assert f"### {title}" in ran.docs
     assert "…" not in ran.printed
     assert "these figures mean nothing" in ran.docs
-    assert "--quick --threads 1" in ran.docs
+    assert "--quick --rounds 2 --threads 1" in ran.docs
 
 
 def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

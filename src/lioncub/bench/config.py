@@ -14,7 +14,7 @@ from lioncub.layout import BLOCK
 from lioncub.publish.machine import l3_bytes
 
 MOST_VOTERS = 32
-QUICK: dict[str, Any] = {"numel": 1 << 16, "repeats": 3}
+QUICK: dict[str, Any] = {"numel": 1 << 16, "repeats": 3, "rounds": 1}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,10 @@ class BenchConfig:
     """Sizes and repetitions. ``quick`` is for trying it out: all fits in cache, so no figure means anything."""
 
     numel: int = 25_600_000
-    repeats: int = 15
+    repeats: int = 5
+    """Samples of a round."""
+    rounds: int = 3
+    """Times that everything is set up anew: which memory a tensor gets decides how fast it is."""
     threads: tuple[int, ...] = (1, 2)
     out: Path = Path("bench-out")
     docs: Path | None = None
@@ -40,6 +43,8 @@ class BenchConfig:
             raise ConfigError(f"numel must be a multiple of {share}: {MOST_VOTERS} workers share it, got {self.numel}")
         if self.repeats < 3:
             raise ConfigError(f"repeats must be at least 3, for a median, got {self.repeats}")
+        if self.rounds < 1:
+            raise ConfigError(f"rounds must be at least 1, got {self.rounds}")
         if not self.threads or min(self.threads) < 1 or len(set(self.threads)) < len(self.threads):
             raise ConfigError(f"threads must be different numbers from 1 up, got {list(self.threads)}")
         cores = os.cpu_count() or 1
@@ -72,7 +77,7 @@ class BenchConfig:
     @property
     def command(self) -> str:
         """How to run this again."""
-        usual = QUICK if self.quick else {"numel": BenchConfig.numel, "repeats": BenchConfig.repeats}
+        usual = QUICK if self.quick else {name: getattr(BenchConfig, name) for name in QUICK}
         words = ["lioncub", "bench", "kernels", *(["--quick"] if self.quick else [])]
         for name, value in usual.items():
             if getattr(self, name) != value:

@@ -29,5 +29,5 @@ def sentence(about: Mapping[str, object]) -> str:
         f"{quick}Measured on {about['date']} at commit {about['commit'] or 'unknown'}: {about['cpu']}, "
         f"{about['cores']} cores (load before: {about['load']}), {int(str(about['l3_bytes'])) >> 20} MiB of L3, "
         f"{about['system']}, Python {about['python']}, torch {about['torch']}{isa}; "
-        f"{about['kernel_numel']:,} elements, medians of {about['repeats']} samples taken in turn."
+        f"{about['kernel_numel']:,} elements, medians of {about['rounds']} x {about['repeats']} samples taken in turn."
     )

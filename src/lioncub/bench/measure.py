@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median, quantiles
 from time import perf_counter
 
@@ -40,7 +40,7 @@ class Timing:
 
 
 def measure(cases: Sequence[Case], threads: int, repeats: int, on_sample: Callable[[], object]) -> list[Timing]:
-    """``repeats`` samples of every case, round by round, after a round that is not counted."""
+    """``repeats`` samples of every case, one of each in turn, after a turn that is not counted."""
     samples: list[list[float]] = [[] for _ in cases]
     with quiet(threads):
         for _ in range(repeats + 1):
@@ -48,6 +48,14 @@ def measure(cases: Sequence[Case], threads: int, repeats: int, on_sample: Callab
                 taken.append(sample(case))
                 on_sample()
     return [Timing(case, threads, tuple(taken[1:])) for case, taken in zip(cases, samples, strict=True)]
+
+
+def pooled(rounds: Sequence[Sequence[Timing]]) -> list[Timing]:
+    """The samples of all rounds together."""
+    return [
+        replace(timings[0], samples=tuple(each for timing in timings for each in timing.samples))
+        for timings in zip(*rounds, strict=True)
+    ]
 
 
 def sample(case: Case) -> float:

@@ -16,7 +16,7 @@ from lioncub.bench.ceilings import ceiling_cases
 from lioncub.bench.config import BenchConfig
 from lioncub.bench.docs import sentence, write_docs
 from lioncub.bench.kernel_cases import kernel_cases
-from lioncub.bench.measure import measure
+from lioncub.bench.measure import Timing, measure, pooled
 from lioncub.bench.page import page
 from lioncub.bench.progress import BenchProgress
 from lioncub.bench.records import Record, records_of
@@ -40,7 +40,7 @@ def run_bench(config: BenchConfig, console: Console | None = None) -> list[Recor
     for name, reason in left_out.items():
         console.print(f"Left out: {name}, {reason}", highlight=False)
     with BenchProgress(console) as progress:
-        records = [record for part in parts(config, bodies) for record in timed(part, config, progress)]
+        records = timed(config, bodies, progress)
     asked = verdicts(records)
     grids = tables(records, asked)
     for grid in grids:
@@ -64,7 +64,7 @@ def make_room(out: Path) -> None:
 
 def describe(config: BenchConfig) -> dict[str, object]:
     """What all figures of a run depend on; the load is how many other processes wanted a core as it began."""
-    sizes = {"kernel_numel": config.numel, "repeats": config.repeats, "quick": config.quick}
+    sizes = {"kernel_numel": config.numel, "repeats": config.repeats, "rounds": config.rounds, "quick": config.quick}
     return {**machine(), "load": round(os.getloadavg()[0], 2), "command": config.command, **sizes}
 
 
@@ -77,11 +77,23 @@ def parts(config: BenchConfig, bodies: Sequence[str]) -> Iterator[list[Case]]:
         yield [*(replace(ceiling, model=model) for ceiling in ceilings), *steps]
 
 
-def timed(cases: Sequence[Case], config: BenchConfig, progress: BenchProgress) -> Iterator[Record]:
-    for threads in config.threads:
-        title = f"{cases[0].model or 'Kernels'}, threads: {threads}"
-        on_sample = progress.part(title, len(cases) * (config.repeats + 1))
-        yield from records_of(measure(cases, threads, config.repeats, on_sample))
+def timed(config: BenchConfig, bodies: Sequence[str], progress: BenchProgress) -> list[Record]:
+    """Every part with every number of threads, round after round, each with tensors of its own."""
+    taken: dict[tuple[str, int], list[list[Timing]]] = {}
+    for number in range(1, config.rounds + 1):
+        for cases in parts(config, bodies):
+            for threads in config.threads:
+                title = f"{cases[0].model or 'Kernels'}, threads: {threads}, round {number} of {config.rounds}"
+                on_sample = progress.part(title, len(cases) * (config.repeats + 1))
+                timings = measure(cases, threads, config.repeats, on_sample)
+                # What a case runs would keep its tensors alive.
+                light = [replace(timing, case=replace(timing.case, run=_done)) for timing in timings]
+                taken.setdefault((cases[0].model, threads), []).append(light)
+    return [record for rounds in taken.values() for record in records_of(pooled(rounds))]
+
+
+def _done(_: int) -> None:
+    """In place of what has been timed."""
 
 
 def lines(

@@ -34,8 +34,8 @@ __all__ = [
 
 SUM_CHUNK = 1 << 15
 """Elements that are added up in one tree; see :func:`abs_sum`."""
-CHUNK = 1 << 17
-"""Elements: 512 KiB of float32 and what is made of them stay in the second-level cache."""
+CHUNK = 1 << 19
+"""Elements: 2 MiB of float32 and what is made of them stay in cache, and enough for several threads to share."""
 FAR_CHUNK = 1 << 24
 """On other devices launches cost more than cache misses."""
 
