@@ -211,9 +211,12 @@ def bench_hostile(
 
 @app.command()
 def study(
-    preset: Annotated[str, typer.Option(help="How much: quick, full.")] = StudyConfig.preset,
+    preset: Annotated[
+        str, typer.Option(help="How much: quick, full, or paper: the papers' own settings, for GPUs.")
+    ] = StudyConfig.preset,
     experiments: Annotated[str, typer.Option(help="Some of the preset's, separated by commas; all of them.")] = "",
     jobs: Annotated[int, typer.Option(help="Runs at a time, a core each.")] = StudyConfig.jobs,
+    device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1.")] = StudyConfig.device,
     minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,
     records: Annotated[list[Path], typer.Option(help="Finished runs from elsewhere; give it several times.")] = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Where records.jsonl and study.html go.")] = StudyConfig.out,
@@ -227,6 +230,7 @@ def study(
             preset=preset,
             experiments=words(experiments),
             jobs=jobs,
+            device=device,
             minutes=minutes,
             records=tuple(records),
             out=out,

@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
+from torch import nn
 
 from lioncub import Levels, Vote
 from lioncub.errors import ConfigError
-from lioncub.jobs.catalogue import load_job
+from lioncub.jobs.catalogue import JOBS, load_job
 from lioncub.jobs.job import Job
 from lioncub.study import presets, tasks
 from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
-from lioncub.study.gradients import one_by_one, together
+from lioncub.study.gradients import Replica, one_by_one, together
+from lioncub.study.layers import agreement_table, divergence_table, kind
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
 from lioncub.study.page import page
@@ -29,7 +31,7 @@ from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment,
 from lioncub.study.records import Run, Spec, parse_run, read_runs
 from lioncub.study.results import Sample, of_experiment, samples
 from lioncub.study.run import run_study
-from lioncub.study.tables import table, tables
+from lioncub.study.tables import against_lion, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
 
@@ -105,6 +107,22 @@ def test_gradients_of_many_workers_in_one_pass_are_those_of_each() -> None:
         assert loss == pytest.approx(other_loss, rel=1e-5)
         for one, other in zip(gradients, others, strict=True):
             torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.usefixtures("small")
+def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = train(SPEC)
+    # This machine has no other device; a copy on the same one goes the same way.
+    monkeypatch.setattr(Replica, "__init__", as_if_elsewhere)
+    there = train(SPEC)
+    assert there.train_losses == here.train_losses
+    assert there.quality == here.quality
+
+
+def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device) -> None:
+    replica.source, replica.device = source, device
+    replica.model = replica.copied()
+    assert replica.model is not source
 
 
 @pytest.mark.usefixtures("small")
@@ -230,7 +248,6 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert len(runs) == 4
     lines = config.own_records.read_text().splitlines()
     config.own_records.write_text("\n".join(lines[:2]) + "\n" + lines[2][:40])  # a crash in the middle of a line
-    config.own_records.write_text("\n".join(lines[:2]) + "\n")
     again = run_study(config, said)
     key = lambda run: run.spec.key  # noqa: E731
     assert [(run.spec, run.quality) for run in sorted(again, key=key)] == [
@@ -267,6 +284,8 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from parity"),
         ({"jobs": 0}, "jobs must be at least 1"),
         ({"minutes": 0.0}, "minutes must be positive"),
+        ({"device": "cuda"}, "device=cuda: cannot be computed on"),
+        ({"device": "abacus"}, "device=abacus: cannot be computed on"),
         ({"out": tmp_path / "file"}, "out must be a folder"),
         ({"records": (tmp_path / "none",)}, "there is no .*none"),
         ({"docs": tmp_path / "file"}, "study:begin"),
@@ -313,6 +332,45 @@ def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> 
         ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500"],
         ["mean of signs", "1.00", "1.00", "not finite", "–"],
     ]
+
+
+def seeds(qualities: tuple[float, ...], **given: Any) -> list[Run]:
+    return [made(quality, seed=seed, **given) for seed, quality in enumerate(qualities)]
+
+
+def test_methods_are_held_against_full_precision() -> None:
+    lion, close, far = (2.0, 2.1), (2.04, 2.14), (2.5, 2.6)
+    found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
+    (grid,) = against_lion("T", found)
+    assert grid.rows == [
+        ["vote", "4 workers", "2.00", "-0.040 ± 0.071", "yes"],
+        ["mean of signs", "4 workers", "2.00", "-0.500 ± 0.071", "no"],
+    ]
+    assert "Against global Lion" in grid.note
+    assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error
+    assert against_lion("T", samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, lr=1e-2)])) == []
+
+
+def test_tensors_are_gathered_by_the_kind_of_their_layer() -> None:
+    assert kind("blocks.3.mlp_in.weight") == "mlp"
+    assert kind("blocks.0.attention_norm.weight") == "norms and biases"
+    assert kind("stages.1.shortcut.0.weight") == "convolution"
+    assert kind("embedding.weight") == kind("positions") == "embedding"
+    for job in ("gpt-230k", "vit-200k", "resnet-170k"):  # all that is large has a kind of its own
+        large = [name for name, param in JOBS[job].build().named_parameters() if param.dim() > 1]
+        assert "norms and biases" not in {kind(name) for name in large}
+
+
+def test_agreement_and_divergence_by_layer() -> None:
+    figures = {"embedding.weight": 0.5, "blocks.0.mlp_in.weight": 0.75, "blocks.0.mlp_out.weight": 0.25}
+    found = samples([made(agreement=figures, divergence=figures), made(workers=8, method="lion")])
+    agreement, drift = agreement_table("T", found), divergence_table("T", found)
+    assert agreement is not None
+    assert drift is not None
+    assert agreement.headings == ["method", "embedding", "mlp"]
+    assert agreement.rows == [["vote, 4 workers", "50", "50"]]
+    assert drift.rows == [["vote, 4 workers", "0.5", "0.5"]]
+    assert agreement_table("T", samples([made(method="lion")])) is None
 
 
 def test_rates_are_named_where_they_vary() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lioncub.compare.methods import COMPUTE_ALONE
+from lioncub.publish.lines import finished_lines
 
 KIND = "cell"
 
@@ -127,16 +128,13 @@ def read_cells(path: Path) -> list[Cell]:
 
     ValueError, which names the line, if one is something else.
     """
-    text = path.read_text(encoding="utf-8")
-    lines = text.split("\n")[:-1]  # what follows the last line break was never finished
     cells: dict[object, Cell] = {}
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                cell = parse_cell(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
-            cells[cell.key] = cell
+    for number, line in finished_lines(path):
+        try:
+            cell = parse_cell(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        cells[cell.key] = cell
     return shared(list(cells.values()))
 
 

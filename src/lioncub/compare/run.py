@@ -25,6 +25,7 @@ from lioncub.lab.config import UNSHAPED, LabConfig
 from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
 from lioncub.lab.session import free_port, running
+from lioncub.publish.lines import append_line
 from lioncub.publish.machine import machine
 
 POLL_SECONDS = 0.2
@@ -165,8 +166,7 @@ class Comparison:
 
     def keep(self, cell: Cell, progress: MatrixProgress) -> Cell:
         """On disk before anything else happens."""
-        with self.config.records.open("a", encoding="utf-8") as file:
-            file.write(cell.to_json() + "\n")
+        append_line(self.config.records, cell.to_json())
         progress.end(cell)
         return cell
 

@@ -54,8 +54,10 @@ JOBS = {
     "gpt-50m": _gpt(width=768, layers=7, heads=12, lr=1e-4, adamw_lr=5e-4),
     "vit-1m": _vit(width=128, layers=5, heads=4, lr=3e-4, adamw_lr=1e-3),
     "vit-10m": _vit(width=320, layers=8, heads=5, lr=1e-4, adamw_lr=5e-4),
+    "vit-19m": _vit(width=512, layers=6, heads=8, lr=1e-4, adamw_lr=5e-4),
     "resnet-1m": _resnet(width=28, blocks=1, stride=1, lr=3e-4, adamw_lr=3e-3),
     "resnet-10m": _resnet(width=60, blocks=2, stride=2, lr=1e-4, adamw_lr=1e-3),
+    "resnet-11m": _resnet(width=64, blocks=2, stride=1, lr=3e-4, adamw_lr=1e-3),
 }
 """Sizes in parameters, within a tenth."""
 

@@ -16,6 +16,16 @@ from lioncub.layout import BLOCK
 BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
 
 
+def signs(values: Tensor) -> tuple[Tensor, Tensor, bool]:
+    """Where values are above zero, where they are zero, and whether any is; numpy compares several times as fast."""
+    if values.device.type == "cpu":
+        numbers = values.numpy()
+        zeros = numbers == 0
+        return torch.from_numpy(numbers > 0), torch.from_numpy(zeros), bool(zeros.any())
+    zero = values == 0
+    return values > 0, zero, bool(zero.any())
+
+
 def pack_bits(bits: Tensor) -> Tensor:
     """8 booleans to a byte, the first in the lowest bit. ``bits`` is bool or 0/1 uint8, numel a multiple of 8."""
     if bits.device.type == "cpu":

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lioncub.kernels.bits import count_bits, from_planes, packed_planes, unpack_bits
+from lioncub.kernels.bits import count_bits, from_planes, packed_planes, signs, unpack_bits
 from lioncub.kernels.bitsliced import count_ones, majority
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
@@ -154,8 +154,8 @@ def _empty(u: UpdateVector, num_planes: int) -> Tensor:
 
 
 def _sign_planes(u: UpdateVector, values: Tensor, first: int, step: int, *, abstain: bool) -> list[Tensor]:
-    positive, zero = values > 0, values == 0
-    if bool(zero.any()):
+    positive, zero, any_zero = signs(values)
+    if any_zero:
         where = zero.nonzero().view(-1)
         starts = torch.tensor(u.layout.starts, device=u.device)
         element = where + first

@@ -6,11 +6,21 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS
 
 MARKERS = Markers("study")
+
+
+def check_device(name: str) -> None:
+    """Refuse a device that torch cannot compute on, with torch's own reason."""
+    try:
+        torch.zeros(1, device=name)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ConfigError(f"device={name}: cannot be computed on ({str(error).splitlines()[0]})") from error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +33,8 @@ class StudyConfig:
     jobs: int = os.cpu_count() or 1
     """Runs at a time, a core each."""
     out: Path = Path("study-out")
+    device: str = "cpu"
+    """Where gradients are computed; what workers say, and the step, are computed on the CPU."""
     records: tuple[Path, ...] = ()
     """Finished runs from elsewhere, which are not made again."""
     minutes: float | None = None
@@ -39,6 +51,7 @@ class StudyConfig:
                 raise ConfigError(f"preset {self.preset} has no experiment {name!r}: choose from {known}")
         if self.jobs < 1:
             raise ConfigError(f"jobs must be at least 1, got {self.jobs}")
+        check_device(self.device)
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"minutes must be positive, got {self.minutes}")
         if self.out.exists() and not self.out.is_dir():

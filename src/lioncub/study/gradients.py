@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import cast
 
 import torch
@@ -13,6 +14,31 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from lioncub.jobs.job import Job
 
 Batch = tuple[Tensor, Tensor]
+
+
+class Replica:
+    """The model where gradients are computed: itself, or a copy on another device that follows it."""
+
+    def __init__(self, source: nn.Module, device: torch.device) -> None:
+        self.source = source
+        self.device = device
+        self.model = source if device.type == "cpu" else self.copied()
+
+    def copied(self) -> nn.Module:
+        return deepcopy(self.source).to(self.device)
+
+    def gradients(self, job: Job, batches: Sequence[Batch]) -> Iterator[tuple[float, list[Tensor]]]:
+        """Each worker's loss and gradients, on the CPU."""
+        there = [(inputs.to(self.device), targets.to(self.device)) for inputs, targets in batches]
+        for loss, gradients in one_by_one(job, self.model, there):
+            yield loss, [gradient.cpu() for gradient in gradients]
+
+    @torch.no_grad()
+    def follow(self) -> None:
+        """Take over the parameters as the method has moved them."""
+        if self.model is not self.source:
+            for own, moved in zip(self.model.parameters(), self.source.parameters(), strict=True):
+                own.copy_(moved)
 
 
 def one_by_one(job: Job, model: nn.Module, batches: Sequence[Batch]) -> Iterator[tuple[float, list[Tensor]]]:

@@ -31,6 +31,8 @@ class Experiment:
     lr_factors: tuple[float, ...] = (1.0,)
     """Times the learning rate that was found."""
     decay_factors: tuple[float, ...] = (1.0,)
+    by_layer: bool = False
+    """Whether agreement and divergence are shown by the kind of layer."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +76,21 @@ EXPERIMENTS: dict[str, Experiment] = {
         methods=("exact", "vote", *LEVELS),
         tasks=("vit", "gpt"),
         lr_of="exact",
+        by_layer=True,
     ),
     "layers": Experiment(
         question="Is it the rare tokens? Finer bits for embedding and head alone.",
         methods=("exact", "vote", "log-4", "vote-embedding-log-4", "vote-abstain"),
         tasks=("gpt",),
         lr_of="exact",
+        by_layer=True,
     ),
     "momentum": Experiment(
         question="When must momenta meet, and which?",
         methods=("exact", "vote", "log-4", *SYNCHRONISED),
         tasks=("vit", "gpt"),
         lr_of="exact",
+        by_layer=True,
     ),
     "ties": Experiment(
         question="What do ties and zeros do, at even and odd numbers of workers?",
@@ -132,4 +137,28 @@ PRESETS: dict[str, Preset] = {
         length=0.3,
     ),
     "full": Preset(experiments=EXPERIMENTS),
+    "paper": Preset(
+        experiments={
+            "parity": Experiment(
+                question="The CIFAR-10 study of Distributed Lion: a ViT of 19 M parameters, 4 to 32 workers.",
+                methods=(*LIONS, *BASELINES),
+                tasks=("papers-vit",),
+                workers=(4, 8, 16, 32),
+            ),
+            "bits": Experiment(
+                question="Lion Cub's quantisation on ResNet-18.",
+                methods=("exact", "vote", *LEVELS),
+                tasks=("papers-resnet",),
+                lr_of="exact",
+                by_layer=True,
+            ),
+            "momentum": Experiment(
+                question="Lion Cub's momentum synchronisation on ResNet-18.",
+                methods=("exact", "vote", "log-4", *SYNCHRONISED),
+                tasks=("papers-resnet",),
+                lr_of="exact",
+                by_layer=True,
+            ),
+        }
+    ),
 }

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from lioncub.publish.lines import finished_lines
+
 KIND = "run"
 
 
@@ -100,11 +102,10 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
     """
     runs: dict[str, Run] = {}
     for path in paths:
-        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], start=1):
-            if line.strip():
-                try:
-                    run = parse_run(line)
-                except ValueError as error:
-                    raise ValueError(f"{path}, line {number}: {error}") from error
-                runs[run.spec.key] = run
+        for number, line in finished_lines(path):
+            try:
+                run = parse_run(line)
+            except ValueError as error:
+                raise ValueError(f"{path}, line {number}: {error}") from error
+            runs[run.spec.key] = run
     return list(runs.values())

@@ -14,6 +14,7 @@ from time import monotonic
 import torch
 from rich.console import Console
 
+from lioncub.publish.lines import append_line
 from lioncub.publish.progress import progress_bar
 from lioncub.study.config import MARKERS, StudyConfig
 from lioncub.study.errors import StudyError
@@ -45,8 +46,7 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
                 break
             bar.expect(todo, len(known))
             for run in finished(workers, ticks, todo, config, deadline, bar):
-                with config.own_records.open("a", encoding="utf-8") as file:
-                    file.write(run.to_json() + "\n")
+                append_line(config.own_records, run.to_json())
                 known.append(run)
                 console.print(line(run), markup=False, highlight=False, soft_wrap=True)
             if not more:
@@ -93,7 +93,7 @@ def finished(
     command = shlex.join(["lioncub", *sys.argv[1:]])
     while waiting or running:
         while waiting and len(running) < config.jobs and not _over(deadline):
-            running.add(workers.submit(make, waiting.pop(0), command))
+            running.add(workers.submit(make, waiting.pop(0), command, config.device))
         if not running:
             return
         done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
@@ -103,10 +103,10 @@ def finished(
             yield future.result()
 
 
-def make(spec: Spec, command: str) -> Run:
+def make(spec: Spec, command: str, device: str) -> Run:
     """In a process of the pool."""
     cost = spec.workers * spec.examples
-    return train(spec, command=command, on_step=lambda: _ticks.put(cost) if _ticks else None)
+    return train(spec, command=command, device=device, on_step=lambda: _ticks.put(cost) if _ticks else None)
 
 
 @contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from lioncub.publish.grid import Grid
+from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
 from lioncub.study.results import Sample, of_experiment
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
+FULL_PRECISION = ("lion", "exact")
 
 
 def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
@@ -23,12 +26,38 @@ def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Gr
             here = [sample for sample in found if sample.one.spec.task == task]
             if here:
                 grids.append(table(f"{name}, {task}: {experiment.question}", here))
+                grids += against_lion(f"{name}, {task}", here)
+                if experiment.by_layer:
+                    by_layer = (each(f"{name}, {task}", here) for each in (agreement_table, divergence_table))
+                    grids += [grid for grid in by_layer if grid is not None]
     return grids
+
+
+def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
+    """How far each method is from averaging in full precision at the same condition; none without that or seeds."""
+    exact = {condition(sample): sample for sample in found if sample.one.spec.method in FULL_PRECISION}
+    pairs = [(sample, exact[condition(sample)]) for sample in found if condition(sample) in exact]
+    rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
+    if not rows or rates_vary(found):
+        return []
+    head = ["method", "where", "bits, up and down", "better by", "no worse by more than one standard error"]
+    note = f"Against {pairs[0][1].one.label}; the standard error is that of the difference of the two means."
+    return [Grid(f"{title}: against full precision", head, rows, note)]
+
+
+def difference(sample: Sample, other: Sample) -> list[str] | None:
+    """A row of :func:`against_lion`; None where one of the two failed or has no error."""
+    gain, within = sample.better_than(other), sample.within_one_error(other)
+    if gain is None or within is None:
+        return None
+    digits = _digits(sample)
+    better = f"{gain:+.{digits}f} ± {math.hypot(sample.error or 0.0, other.error or 0.0):.{digits}f}"
+    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, "yes" if within else "no"]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
     """A row for each method, a column for each condition."""
-    rates = any(len({(s.one.spec.lr, s.one.spec.weight_decay) for s in own}) > 1 for own in _by_method(found).values())
+    rates = rates_vary(found)
     named = {id(sample): condition(sample, rates=rates) for sample in found}
     conditions = list(dict.fromkeys(named.values()))
     labels = list(dict.fromkeys(sample.one.label for sample in found))
@@ -61,6 +90,11 @@ def condition(sample: Sample, *, rates: bool = False) -> str:
     return ", ".join(parts)
 
 
+def rates_vary(found: Sequence[Sample]) -> bool:
+    """Whether a method was run with several learning rates or decays."""
+    return any(len({(s.one.spec.lr, s.one.spec.weight_decay) for s in own}) > 1 for own in _by_method(found).values())
+
+
 def _by_method(found: Sequence[Sample]) -> dict[str, list[Sample]]:
     grouped: dict[str, list[Sample]] = {}
     for sample in found:
@@ -68,11 +102,15 @@ def _by_method(found: Sequence[Sample]) -> dict[str, list[Sample]]:
     return grouped
 
 
+def _digits(sample: Sample) -> int:
+    return 1 if TASKS[sample.one.spec.task].higher_is_better else 3
+
+
 def quality(sample: Sample | None) -> str:
     if sample is None:
         return NONE
     if sample.quality is None:
         return "not finite"
-    digits = 1 if TASKS[sample.one.spec.task].higher_is_better else 3
+    digits = _digits(sample)
     spread = "" if sample.error is None else f" ± {sample.error:.{digits}f}"
     return f"{sample.quality:.{digits}f}{spread}"

@@ -71,9 +71,10 @@ def judged(task: Task, model: nn.Module, *, part: float = 1.0) -> tuple[float, f
     """The mean loss on held-out examples, in nats, and the quality in the task's unit; on a part of them."""
     job = task.load()
     inputs, targets = job.validation(round(part * task.judged_on), batch=task.examples, final=True)
+    device = next(model.parameters()).device
     losses, right, count = 0.0, 0, 0
     for start in range(0, len(inputs), MOST_AT_ONCE):
-        x, y = inputs[start : start + MOST_AT_ONCE], targets[start : start + MOST_AT_ONCE]
+        x, y = (part[start : start + MOST_AT_ONCE].to(device) for part in (inputs, targets))
         losses += float(job.loss(model, x, y)) * len(x)
         count += len(x)
         if task.is_images:
@@ -122,6 +123,14 @@ LRS: dict[Family, tuple[float, ...]] = {
 }
 WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
 
+PAPERS_LRS: dict[Family, tuple[float, ...]] = {
+    "lion": (3e-5, 1e-4, 3e-4),
+    "adamw": (3e-4, 1e-3, 3e-3),
+    "sgd": (0.03, 0.1, 0.3),
+}
+PAPERS_STEPS = 50_000
+"""128 epochs of 4 workers with 32 images each; all numbers of workers get the same steps, as in the other presets."""
+
 TASKS = {
     task.name: task
     for task in (
@@ -151,6 +160,24 @@ TASKS = {
             judged_on=32_768,
             lrs=LRS,
             weight_decay=WEIGHT_DECAY,
+        ),
+        Task(  # the ViT of Distributed Lion
+            name="papers-vit",
+            job="vit-19m",
+            examples=32,
+            steps=PAPERS_STEPS,
+            judged_on=10_000,
+            lrs=PAPERS_LRS,
+            weight_decay={"lion": 0.1, "adamw": 0.01, "sgd": 5e-4},
+        ),
+        Task(  # the ResNet-18 of Lion Cub, with its decay; on CIFAR-10 instead of CIFAR-100
+            name="papers-resnet",
+            job="resnet-11m",
+            examples=64,
+            steps=PAPERS_STEPS,
+            judged_on=10_000,
+            lrs=PAPERS_LRS,
+            weight_decay={"lion": 5e-4, "adamw": 5e-4, "sgd": 5e-4},
         ),
     )
 }

@@ -8,9 +8,11 @@ from itertools import pairwise
 from statistics import fmean
 from time import perf_counter
 
+import torch
+
 from lioncub.publish.machine import machine
 from lioncub.study.errors import DivergedError
-from lioncub.study.gradients import one_by_one
+from lioncub.study.gradients import Replica
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS
 from lioncub.study.records import Run, Spec
@@ -21,12 +23,13 @@ JUDGEMENTS = 5
 """How often the held-out loss is taken, the end included."""
 
 
-def train(spec: Spec, *, command: str = "", on_step: Callable[[], object] = lambda: None) -> Run:
+def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callable[[], object] = lambda: None) -> Run:
     """Train and judge. A run whose loss or gradients do not stay finite ends early and says so: its loss is None."""
     started = perf_counter()
     task, entry = TASKS[spec.task], METHODS[spec.method]
     job = task.load()
     model = job.model(spec.seed)
+    replica = Replica(model, torch.device(device))
     method = entry.build(list(model.named_parameters()), spec)
     batches = Batches(task, spec.workers, spec.seed, skew=spec.skew)
     traffic, losses, held_out, agreements = Traffic(), [], [], Means()
@@ -34,18 +37,19 @@ def train(spec: Spec, *, command: str = "", on_step: Callable[[], object] = lamb
         for step in range(spec.steps):
             own = [batches.of(worker) for worker in range(spec.workers)]
             worker_losses = []
-            for worker, (loss, gradients) in enumerate(one_by_one(job, model, own)):
+            for worker, (loss, gradients) in enumerate(replica.gradients(job, own)):
                 if not math.isfinite(loss):
                     raise DivergedError(f"step {step}: the loss of worker {worker} is {loss}")
                 worker_losses.append(loss)
                 traffic.up += method.send(worker, gradients) / spec.workers
             traffic.down += method.move(task.schedule(step, spec.lr, spec.steps))
+            replica.follow()
             losses.append(fmean(worker_losses))
             if isinstance(method, VirtualLion):
                 agreements.add(method.agreements)
             on_step()
             if (step + 1) * JUDGEMENTS % spec.steps < JUDGEMENTS:
-                held_out.append((step + 1, *judged(task, model, part=1.0 if step + 1 == spec.steps else 0.25)))
+                held_out.append((step + 1, *judged(task, replica.model, part=1.0 if step + 1 == spec.steps else 0.25)))
         finite = all(math.isfinite(loss) for _, loss, _ in held_out)
     except DivergedError:
         finite = False

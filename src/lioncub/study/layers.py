@@ -1,0 +1,71 @@
+"""Figures of single tensors, gathered by the kind of layer they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
+from statistics import fmean
+
+from lioncub.publish.grid import Grid
+from lioncub.study.records import Run
+from lioncub.study.results import Sample
+
+KINDS: Mapping[str, tuple[str, ...]] = {
+    "embedding": ("*embedding.weight", "positions", "stem.weight"),
+    "attention": ("*query_key_value.weight", "*attention_out.weight"),
+    "mlp": ("*mlp_in.weight", "*mlp_out.weight"),
+    "convolution": ("*conv?.weight", "*shortcut.0.weight"),
+    "head": ("head.weight",),
+    "norms and biases": ("*",),
+}
+"""By name, as the study's models have them; the first match counts."""
+
+
+def kind(name: str) -> str:
+    """The kind of layer that a tensor belongs to."""
+    return next(kind for kind, patterns in KINDS.items() if any(fnmatchcase(name, each) for each in patterns))
+
+
+def by_kind(figures: Mapping[str, float]) -> dict[str, float]:
+    """Means over the tensors of each kind."""
+    grouped: dict[str, list[float]] = {}
+    for name, value in figures.items():
+        grouped.setdefault(kind(name), []).append(value)
+    return {each: fmean(values) for each, values in grouped.items()}
+
+
+def agreement_table(title: str, found: Sequence[Sample]) -> Grid | None:
+    """How often the outcome has the sign of the exact average."""
+    return _table(
+        f"{title}: agreement with the exact sign",
+        found,
+        lambda run: {name: 100 * value for name, value in run.agreement.items()},
+        "Percent of the coordinates that anyone has a say on; the mean over tensors, steps and seeds.",
+    )
+
+
+def divergence_table(title: str, found: Sequence[Sample]) -> Grid | None:
+    """How far the workers' momenta are apart."""
+    return _table(
+        f"{title}: how far momenta drift",
+        found,
+        lambda run: run.divergence,
+        "At the end: 0 where all workers have the same momentum, 1 - 1/n where they have nothing in common; the mean "
+        "over tensors and seeds.",
+    )
+
+
+def _table(title: str, found: Sequence[Sample], of: Callable[[Run], Mapping[str, float]], note: str) -> Grid | None:
+    """A row for each method and number of workers that has such figures, a column for each kind of layer."""
+    several = len({sample.one.spec.workers for sample in found}) > 1
+    lines: list[tuple[str, dict[str, float]]] = []
+    for sample in found:
+        kinds = [by_kind(of(run)) for run in sample.runs if of(run)]
+        if kinds:
+            label = sample.one.label + (f", {sample.one.spec.workers} workers" if several else "")
+            lines.append((label, {each: fmean(row[each] for row in kinds) for each in kinds[0]}))
+    columns = [each for each in KINDS if any(each in row for _, row in lines)]
+    if not lines:
+        return None
+    rows = [[label, *(f"{row[each]:.3g}" if each in row else "–" for each in columns)] for label, row in lines]
+    return Grid(title, ["method", *columns], rows, note)
