@@ -385,5 +385,8 @@ def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
     html = page(preset, ["<e>"], runs)
     assert "&lt;e&gt;, gpt" in html
     assert "<e>" not in html
-    assert len(tables(preset, ["<e>"], runs)) == 1
+    assert [grid.title for grid in tables(preset, ["<e>"], runs)] == [
+        "<e>, gpt: Q?",
+        "<e>, gpt: against full precision",
+    ]
     assert EXPERIMENTS["parity"].question.endswith("?")
