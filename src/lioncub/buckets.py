@@ -24,6 +24,8 @@ from lioncub.slots import Slot
 TYPICAL, LARGEST = 1 << 21, 1 << 24
 """Elements of a bucket, where the user says nothing: about so many in a small model, at most so many in a large one."""
 
+USUAL_BUCKETS = 3
+"""Of a model that is not large: more would hide more of the wire, but every message costs processor time at both ends."""
 
 MOST_BUCKETS = 65_000
 """A header has 16 bits for a bucket's number."""
@@ -183,6 +185,6 @@ def plan_buckets(
 
 def usual_limits(total: int) -> list[int]:
     """Sizes of buckets for ``total`` elements: after k of n, (1 - k/n)^1.5 of them are left."""
-    count = max(min(total // TYPICAL, 4), math.ceil(1.5 * total / LARGEST), 1)
+    count = max(min(total // TYPICAL, USUAL_BUCKETS), math.ceil(1.5 * total / LARGEST), 1)
     left = [total * (1 - k / count) ** 1.5 for k in range(count + 1)]
     return [math.ceil(before - after) for before, after in pairwise(left)]

@@ -48,7 +48,7 @@ class DistributedLion(MomentumOptimizer):
         repair: overwrite replicas that differ with the parameters of the majority, warn, and go on; without it, or
             without a majority, :class:`ReplicasDifferError` stops all workers.
         maximize: ascend.
-        bucket_numel: elements per bucket; None makes four of the model, and more of a large one.
+        bucket_numel: elements per bucket; None makes three of the model, and more of a large one.
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
             half a step of bfloat16 are not lost. All replicas draw the same numbers, from ``rounding_seed``.

@@ -119,8 +119,8 @@ def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPa
     assert there.quality == here.quality
 
 
-def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device) -> None:
-    replica.source, replica.device = source, device
+def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
+    replica.source, replica.device, replica.at_once = source, device, at_once
     replica.model = replica.copied()
     assert replica.model is not source
 

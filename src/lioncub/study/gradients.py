@@ -19,9 +19,10 @@ Batch = tuple[Tensor, Tensor]
 class Replica:
     """The model where gradients are computed: itself, or a copy on another device that follows it."""
 
-    def __init__(self, source: nn.Module, device: torch.device) -> None:
+    def __init__(self, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
         self.source = source
         self.device = device
+        self.at_once = at_once
         self.model = source if device.type == "cpu" else self.copied()
 
     def copied(self) -> nn.Module:
@@ -30,7 +31,12 @@ class Replica:
     def gradients(self, job: Job, batches: Sequence[Batch]) -> Iterator[tuple[float, list[Tensor]]]:
         """Each worker's loss and gradients, on the CPU."""
         there = [(inputs.to(self.device), targets.to(self.device)) for inputs, targets in batches]
-        for loss, gradients in one_by_one(job, self.model, there):
+        passes = (
+            together(job, self.model, there, at_once=self.at_once)
+            if self.at_once > 1
+            else one_by_one(job, self.model, there)
+        )
+        for loss, gradients in passes:
             yield loss, [gradient.cpu() for gradient in gradients]
 
     @torch.no_grad()

@@ -60,6 +60,11 @@ SYNCHRONISED = tuple(
 )
 
 EXPERIMENTS: dict[str, Experiment] = {
+    "default": Experiment(
+        question="Is Lion Cub as good as global Lion at 8 workers, on every task?",
+        methods=("lion", "vote", "log-4", "cub"),
+        tasks=("gpt", "vit", "resnet"),
+    ),
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
         methods=LIONS,

@@ -35,6 +35,8 @@ class Task:
     lrs: dict[Family, tuple[float, ...]]
     """The grids that are searched, as many values for each."""
     weight_decay: dict[Family, float]
+    at_once: int = 1
+    """Workers whose gradients are computed in one pass: more than one where that is faster."""
     warmup: float = 0.05
     """The part of the steps in which the learning rate rises; after it, half a cosine to zero."""
 
