@@ -25,7 +25,7 @@ TYPICAL, LARGEST = 1 << 21, 1 << 24
 """Elements of a bucket, where the user says nothing: about so many in a small model, at most so many in a large one."""
 
 USUAL_BUCKETS = 3
-"""Of a model that is not large: more would hide more of the wire, but every message costs processor time at both ends."""
+"""Of a model that is not large: more would hide more of the wire, but every message costs both ends processor time."""
 
 MOST_BUCKETS = 65_000
 """A header has 16 bits for a bucket's number."""
