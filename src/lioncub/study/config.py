@@ -6,8 +6,6 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-
 from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS
@@ -17,6 +15,8 @@ MARKERS = Markers("study")
 
 def check_device(name: str) -> None:
     """Refuse a device that torch cannot compute on, with torch's own reason."""
+    import torch  # here: the command line starts without it
+
     try:
         torch.zeros(1, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -51,7 +51,8 @@ class StudyConfig:
                 raise ConfigError(f"preset {self.preset} has no experiment {name!r}: choose from {known}")
         if self.jobs < 1:
             raise ConfigError(f"jobs must be at least 1, got {self.jobs}")
-        check_device(self.device)
+        if self.device != "cpu":
+            check_device(self.device)
         if self.minutes is not None and not self.minutes > 0:
             raise ConfigError(f"minutes must be positive, got {self.minutes}")
         if self.out.exists() and not self.out.is_dir():

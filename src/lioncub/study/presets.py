@@ -74,7 +74,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "tradeoff": Experiment(
         question="Quality against bits: ours and the baselines of the papers.",
         methods=(*LIONS, *BASELINES),
-        tasks=("vit", "gpt", "resnet"),
+        tasks=("vit", "gpt"),
     ),
     "bits": Experiment(
         question="How many bits, on which grid, with which scale?",
@@ -118,13 +118,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         length=10.0,
     ),
     "rates": Experiment(
-        question="Which learning rate and weight decay, coming from AdamW, and when the number of workers changes?",
+        question="Which learning rate and weight decay, coming from AdamW?",
+        methods=("lion", "vote", "log-4"),
+        tasks=("vit", "gpt"),
+        seeds=(0,),
+        lr_factors=(0.33, 1.0, 3.0),
+        decay_factors=(0.1, 1.0, 10.0),
+    ),
+    "more-workers": Experiment(
+        question="Which learning rate when the number of workers changes?",
         methods=("lion", "vote", "log-4"),
         tasks=("vit", "gpt"),
         workers=(4, 16),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
-        decay_factors=(0.1, 1.0, 10.0),
     ),
 }
 
@@ -139,7 +146,7 @@ PRESETS: dict[str, Preset] = {
             )
         },
         search=False,
-        length=0.3,
+        length=3 / 7,
     ),
     "full": Preset(experiments=EXPERIMENTS),
     "paper": Preset(
