@@ -259,6 +259,15 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert config.page_path.read_text().startswith("<!doctype html>")
 
 
+def test_a_pool_of_real_processes_makes_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Experiment(question="Q?", methods=("vote",), tasks=("gpt",), workers=(2,), seeds=(0, 1))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, search=False, length=0.001))
+    config = StudyConfig(preset="tiny", jobs=2, out=tmp_path)
+    runs = run_study(config, Console(file=io.StringIO()))
+    assert {run.spec.seed for run in runs} == {0, 1}
+    assert [run.train_losses for run in runs] == [train(run.spec).train_losses for run in runs]
+
+
 class _Now:
     """A pool that runs what it is given at once."""
 

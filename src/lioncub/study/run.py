@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from multiprocessing.queues import SimpleQueue
@@ -40,17 +40,16 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
         TASKS[task].load()  # here, once: data that is missing is an error before anything starts
     deadline = None if config.minutes is None else monotonic() + 60 * config.minutes
     with pool(config.jobs) as (workers, ticks), Bar(console) as bar:
-        while True:
-            todo, more = remaining(experiments, preset, known)
-            if not todo or _over(deadline):
-                break
-            bar.expect(todo, len(known))
-            for run in finished(workers, ticks, todo, config, deadline, bar):
-                append_line(config.own_records, run.to_json())
-                known.append(run)
-                console.print(line(run), markup=False, highlight=False, soft_wrap=True)
-            if not more:
-                break
+
+        def todo() -> list[Spec]:
+            left, _ = remaining(experiments, preset, known)
+            bar.expect(left, len(known))
+            return left
+
+        for run in finished(workers, ticks, todo, config, deadline, bar):
+            append_line(config.own_records, run.to_json())
+            known.append(run)
+            console.print(line(run), markup=False, highlight=False, soft_wrap=True)
     left, _ = remaining(experiments, preset, known)
     if left:
         console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
@@ -83,23 +82,32 @@ def known_runs(config: StudyConfig) -> list[Run]:
 def finished(
     workers: ProcessPoolExecutor,
     ticks: SimpleQueue[int],
-    todo: Sequence[Spec],
+    todo: Callable[[], Sequence[Spec]],
     config: StudyConfig,
     deadline: float | None,
     bar: Bar,
 ) -> Iterator[Run]:
-    """Runs as they end; no new one begins after the deadline."""
-    waiting, running = list(todo), set[Future[Run]]()
+    """Runs as they end; no new one begins after the deadline.
+
+    After each, what is left is asked for anew: a search that has ended makes the runs known that come of it.
+    """
+    running: dict[Future[Run], Spec] = {}
     command = shlex.join(["lioncub", *sys.argv[1:]])
-    while waiting or running:
+    while True:
+        busy = {spec.key for spec in running.values()}
+        waiting = [spec for spec in todo() if spec.key not in busy]
         while waiting and len(running) < config.jobs and not _over(deadline):
-            running.add(workers.submit(make, waiting.pop(0), command, config.device))
+            spec = waiting.pop(0)
+            running[workers.submit(make, spec, command, config.device)] = spec
         if not running:
             return
-        done, running = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-        while not ticks.empty():
-            bar.advance(ticks.get())
+        done: set[Future[Run]] = set()
+        while not done:
+            done, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
+            while not ticks.empty():
+                bar.advance(ticks.get())
         for future in done:
+            bar.end(running.pop(future))
             yield future.result()
 
 
@@ -132,10 +140,14 @@ class Bar:
     def __init__(self, console: Console) -> None:
         self.bar = progress_bar(console)
         self.task = self.bar.add_task("Training", total=None)
+        self.done = 0
 
     def expect(self, todo: Sequence[Spec], done: int) -> None:
-        total = sum(spec.steps * spec.workers * spec.examples for spec in todo)
-        self.bar.reset(self.task, total=total, description=f"{len(todo)} runs to do, {done} done")
+        total = self.done + sum(map(_examples, todo))
+        self.bar.update(self.task, total=total, description=f"{len(todo)} runs to do, {done} done")
+
+    def end(self, spec: Spec) -> None:
+        self.done += _examples(spec)
 
     def advance(self, amount: int) -> None:
         self.bar.advance(self.task, amount)
@@ -153,6 +165,10 @@ def line(run: Run) -> str:
     what = "did not stay finite" if run.quality is None else f"{run.quality:.4g} {TASKS[spec.task].unit}"
     where = f"{spec.task}, {spec.workers} workers, seed {spec.seed}, lr {spec.lr:g}"
     return f"{where}: {run.label}: {what}, {run.bits_up:.3g} + {run.bits_down:.3g} bits, {run.seconds:.0f} s"
+
+
+def _examples(spec: Spec) -> int:
+    return spec.steps * spec.workers * spec.examples
 
 
 def _over(deadline: float | None) -> bool:
