@@ -200,7 +200,7 @@ def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None
     todo, more = remaining([EXPERIMENT], preset, [])
     assert todo == search("gpt", "lion", 1.0) + search("gpt", "vote", 1.0)
     assert more
-    ends = [2.0, 1.0, 3.0]
+    ends = [2.0, 1.0, 3.0, 4.0]
     done = [
         replace(made(end=end), spec=spec, quality=end)
         for method in ("lion", "vote")
@@ -223,7 +223,7 @@ def test_codecs_that_are_compared_take_one_rate() -> None:
     preset = Preset(experiments={"e": experiment})
     todo, more = remaining([experiment], preset, [])
     assert (todo, more) == (search("gpt", "exact", 1.0), True)
-    done = [replace(made(end=end), spec=spec) for end, spec in zip((2.0, 3.0, 1.0), todo, strict=True)]
+    done = [replace(made(end=end), spec=spec) for end, spec in zip((2.0, 3.0, 1.0, 4.0), todo, strict=True)]
     todo, more = remaining([experiment], preset, done)
     assert {(spec.method, spec.lr) for spec in todo} == {("lion", 3e-3), ("vote", 3e-3)}
     assert not more

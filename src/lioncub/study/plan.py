@@ -21,7 +21,7 @@ def found_lr(task: str, method: str, preset: Preset, done: Mapping[str, Run]) ->
     """The learning rate; None while the search for it is not finished."""
     grid = TASKS[task].lrs[METHODS[method].family]
     if not preset.search:
-        return grid[len(grid) // 2]
+        return grid[(len(grid) - 1) // 2]
     runs = [done.get(spec.key) for spec in search(task, method, preset.length)]
     finished = [run for run in runs if run is not None]
     if len(finished) < len(runs):

@@ -41,7 +41,7 @@ class Preset:
 
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     search: bool = True
-    """False: the middle of every grid is taken as it is."""
+    """False: the middle of every grid, or what is just below it, is taken as it is."""
     length: float = 1.0
 
 

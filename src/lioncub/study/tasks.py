@@ -119,9 +119,9 @@ def dirichlet(workers: int, classes: int, concentration: float, seed: int) -> li
 
 
 LRS: dict[Family, tuple[float, ...]] = {
-    "lion": (3e-4, 1e-3, 3e-3),
-    "adamw": (1e-3, 3e-3, 1e-2),
-    "sgd": (0.03, 0.1, 0.3),
+    "lion": (3e-4, 1e-3, 3e-3, 1e-2),
+    "adamw": (1e-3, 3e-3, 1e-2, 3e-2),
+    "sgd": (0.03, 0.1, 0.3, 1.0),
 }
 WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
 
