@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import gc
 from contextlib import nullcontext
-from pathlib import Path
 from statistics import median
 
 import pytest
@@ -14,6 +13,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lioncub import DistributedLion, Lion, Vote, kernels
+from lioncub.publish.memory import peak_bytes, reset_peak, resident_bytes
 from tests.cluster import Cluster
 
 MEBI = 1 << 20
@@ -27,15 +27,19 @@ def return_freed_memory_at_once() -> None:
     libc.mallopt(M_ARENA_MAX, 1)
 
 
-def resident_bytes(field: str) -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(field):
-            return int(line.split()[1]) * 1024
-    raise AssertionError(f"no {field} in /proc/self/status")
+def measured_from_here() -> int:
+    """The memory in use, from which the peak counts anew."""
+    gc.collect()
+    reset_peak()
+    before = resident_bytes()
+    assert before is not None
+    return before
 
 
-def reset_peak() -> None:
-    Path("/proc/self/clear_refs").write_text("5")
+def grown_since(before: int) -> int:
+    peak = peak_bytes()
+    assert peak is not None
+    return peak - before
 
 
 def peak_extra_bytes(rank: int, group: dist.ProcessGroup, numel: int, bucket_numel: int, body: str) -> list[int]:
@@ -49,12 +53,10 @@ def peak_extra_bytes(rank: int, group: dist.ProcessGroup, numel: int, bucket_num
     found = []
     with kernels.using(body) if body else nullcontext():
         for step in range(6):
-            gc.collect()
-            reset_peak()
-            before = resident_bytes("VmRSS")
+            before = measured_from_here()
             optimizer.step()
             if step:
-                found.append(resident_bytes("VmHWM") - before)
+                found.append(grown_since(before))
     return found
 
 
@@ -74,11 +76,9 @@ def peak_extra_bytes_of_lion(rank: int, group: dist.ProcessGroup) -> int:
     for param in params:
         param.grad = torch.randn_like(param)
     optimizer.step()
-    gc.collect()
-    reset_peak()
-    before = resident_bytes("VmRSS")
+    before = measured_from_here()
     optimizer.step()
-    return resident_bytes("VmHWM") - before
+    return grown_since(before)
 
 
 def test_plain_lion_needs_no_memory_whatever_the_order_of_elements(cluster: Cluster) -> None:

@@ -46,10 +46,10 @@ def test_four_virtual_workers_equal_four_processes(cluster: Cluster, codec: Code
             assert torch.equal(mine, theirs.view(-1))
 
 
-@pytest.mark.parametrize("workers", [2, 3, 16])
+@pytest.mark.parametrize(("workers", "steps"), [(2, 6), (3, 6), (16, 6), (1024, 2)])
 @pytest.mark.parametrize("codec", CODECS, ids=repr)
-def test_virtual_workers_equal_the_reference(codec: Codec, workers: int) -> None:
-    job = Job(steps=6)
+def test_virtual_workers_equal_the_reference(codec: Codec, workers: int, steps: int) -> None:
+    job = Job(steps=steps)
     mine = virtual(job, workers, codec)
     theirs = ReferenceLion(
         job.parameters(), workers, combine=combiner(codec), betas=job.betas, weight_decay=job.weight_decay

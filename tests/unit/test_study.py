@@ -31,7 +31,7 @@ from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment,
 from lioncub.study.records import Run, Spec, parse_run, read_runs
 from lioncub.study.results import Sample, of_experiment, samples
 from lioncub.study.run import run_study
-from lioncub.study.tables import against_lion, table, tables
+from lioncub.study.tables import against_lion, memory_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
 
@@ -75,6 +75,8 @@ def test_a_run_is_the_same_every_time_and_learns() -> None:
     assert 1.0 <= first.bits_down < 1.01
     assert set(first.agreement) == set(first.divergence)
     assert all(0.3 < value <= 1.0 for value in first.agreement.values())
+    assert first.peak_bytes is not None
+    assert 100 << 20 < first.peak_bytes < 4 << 30
     assert parse_run(first.to_json()) == first
 
 
@@ -345,6 +347,13 @@ def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> 
 
 def seeds(qualities: tuple[float, ...], **given: Any) -> list[Run]:
     return [made(quality, seed=seed, **given) for seed, quality in enumerate(qualities)]
+
+
+def test_memory_is_told_by_what_a_worker_adds() -> None:
+    few, many = made(workers=8, peak_bytes=300 << 20), made(workers=1032, peak_bytes=(300 << 20) + 1024 * 400)
+    (row,) = memory_table("T", samples([few, many])).rows
+    assert row == ["vote", "8 and 1032", "300 MiB", "300 MiB", "4.00 bytes"]
+    assert memory_table("T", samples([few, made(workers=64)])).rows == []  # a system that does not say
 
 
 def test_methods_are_held_against_full_precision() -> None:

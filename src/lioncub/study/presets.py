@@ -33,6 +33,8 @@ class Experiment:
     decay_factors: tuple[float, ...] = (1.0,)
     by_layer: bool = False
     """Whether agreement and divergence are shown by the kind of layer."""
+    memory: bool = False
+    """Whether the memory that runs took is shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +134,15 @@ EXPERIMENTS: dict[str, Experiment] = {
         workers=(4, 16),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
+    ),
+    "beyond": Experiment(
+        question="Hundreds of workers, a seventh of the steps: does the vote still follow global Lion?",
+        methods=("lion", "vote", "log-4"),
+        tasks=("gpt",),
+        workers=(8, 64, 256, 1024),
+        seeds=(0,),
+        length=1 / 7,
+        memory=True,
     ),
 }
 

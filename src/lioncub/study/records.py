@@ -60,6 +60,8 @@ class Run:
     divergence: dict[str, float] = field(default_factory=dict)
     """By tensor: how far the workers' momenta are apart at the end."""
     seconds: float = 0.0
+    peak_bytes: int | None = None
+    """The most memory that the process had in use meanwhile; None where the system does not say."""
     machine: dict[str, Any] = field(default_factory=dict)
     command: str = ""
 

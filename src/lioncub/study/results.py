@@ -51,6 +51,11 @@ class Sample:
         return fmean(run.bits_down for run in self.runs)
 
     @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that one of the runs took; None where none says."""
+        return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
+
+    @property
     def bits(self) -> float:
         return self.bits_up + self.bits_down
 

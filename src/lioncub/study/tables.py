@@ -13,6 +13,7 @@ from lioncub.study.results import Sample, of_experiment
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
+MEBI = 1 << 20
 FULL_PRECISION = ("lion", "exact")
 
 
@@ -27,10 +28,27 @@ def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Gr
             if here:
                 grids.append(table(f"{name}, {task}: {experiment.question}", here))
                 grids += against_lion(f"{name}, {task}", here)
+                if experiment.memory:
+                    grids.append(memory_table(f"{name}, {task}: memory", here))
                 if experiment.by_layer:
                     by_layer = (each(f"{name}, {task}", here) for each in (agreement_table, divergence_table))
                     grids += [grid for grid in by_layer if grid is not None]
     return grids
+
+
+def memory_table(title: str, found: Sequence[Sample]) -> Grid:
+    """The most that a run's process had in use, and what a worker adds to it."""
+    rows = []
+    for label, own in _by_method(found).items():
+        peaks = {sample.one.spec.workers: sample.peak_bytes for sample in own}
+        known = {workers: peak for workers, peak in peaks.items() if peak is not None}
+        few, many = min(known, default=0), max(known, default=0)
+        if few < many:
+            growth = (known[many] - known[few]) / (many - few) / own[0].one.parameters
+            cells = [f"{known[few] / MEBI:,.0f} MiB", f"{known[many] / MEBI:,.0f} MiB", f"{growth:.2f} bytes"]
+            rows.append([label, f"{few} and {many}", *cells])
+    head = ["method", "workers", "with the fewer", "with the more", "each worker adds, per parameter"]
+    return Grid(title, head, rows, "Peak resident memory of the process, torch itself and the data set included.")
 
 
 def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:

@@ -11,6 +11,7 @@ from time import perf_counter
 import torch
 
 from lioncub.publish.machine import machine
+from lioncub.publish.memory import peak_bytes, reset_peak
 from lioncub.study.errors import DivergedError
 from lioncub.study.gradients import Replica
 from lioncub.study.lions import VirtualLion
@@ -26,6 +27,7 @@ JUDGEMENTS = 5
 def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callable[[], object] = lambda: None) -> Run:
     """Train and judge. A run whose loss or gradients do not stay finite ends early and says so: its loss is None."""
     started = perf_counter()
+    reset_peak()
     task, entry = TASKS[spec.task], METHODS[spec.method]
     job = task.load()
     model = job.model(spec.seed)
@@ -68,6 +70,7 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
         agreement=agreements.values(),
         divergence=method.divergences() if isinstance(method, VirtualLion) else {},
         seconds=perf_counter() - started,
+        peak_bytes=peak_bytes(),
         machine=machine(),
         command=command,
     )
