@@ -221,6 +221,7 @@ def study(
     records: Annotated[list[Path], typer.Option(help="Finished runs from elsewhere; give it several times.")] = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Where records.jsonl and study.html go.")] = StudyConfig.out,
     docs: Annotated[Path | None, typer.Option(help="A document to write the tables into, between its markers.")] = None,
+    run: Annotated[bool, typer.Option(help="Train, or only show what the records hold.")] = StudyConfig.run,
 ) -> None:
     """Train with every method on virtual workers: does it learn as well? Goes on where it was stopped."""
     from lioncub.study.run import run_study
@@ -235,6 +236,7 @@ def study(
             records=tuple(records),
             out=out,
             docs=docs,
+            run=run,
         )
     )
 

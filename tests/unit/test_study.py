@@ -259,6 +259,14 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert isinstance(said.file, io.StringIO)
     assert "bits per byte" in said.file.getvalue()
     assert config.page_path.read_text().startswith("<!doctype html>")
+    document = tmp_path / "page.md"
+    document.write_text("Before.\n<!-- study:tiny:e:begin -->\n<!-- study:tiny:e:end -->\nAfter.\n")
+    monkeypatch.delattr("lioncub.study.run.pool")  # nothing is trained
+    run_study(replace(config, docs=document, run=False), said)
+    written = document.read_text()
+    assert "### e, gpt: Q?" in written
+    assert written.startswith("Before.\n")
+    assert written.endswith("After.\n")
 
 
 def test_a_pool_of_real_processes_makes_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,7 +307,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         ({"device": "abacus"}, "device=abacus: cannot be computed on"),
         ({"out": tmp_path / "file"}, "out must be a folder"),
         ({"records": (tmp_path / "none",)}, "there is no .*none"),
-        ({"docs": tmp_path / "file"}, "study:begin"),
+        ({"docs": tmp_path / "file"}, "study:quick:parity:begin"),
     ):
         with pytest.raises(ConfigError, match=problem):
             StudyConfig(**settings)
@@ -408,3 +416,15 @@ def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
         "<e>, gpt: against full precision",
     ]
     assert EXPERIMENTS["parity"].question.endswith("?")
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_the_published_tables_are_what_the_published_records_say(preset: str, tmp_path: Path) -> None:
+    docs = Path(__file__).parents[2] / "docs"
+    copy = tmp_path / "convergence.md"
+    copy.write_text((docs / "convergence.md").read_text())
+    records = (docs / "records" / "study" / f"{preset}.jsonl",)
+    run_study(
+        StudyConfig(preset=preset, records=records, docs=copy, run=False, out=tmp_path), Console(file=io.StringIO())
+    )
+    assert copy.read_text() == (docs / "convergence.md").read_text()

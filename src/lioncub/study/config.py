@@ -10,8 +10,6 @@ from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS
 
-MARKERS = Markers("study")
-
 
 def check_device(name: str) -> None:
     """Refuse a device that torch cannot compute on, with torch's own reason."""
@@ -40,7 +38,9 @@ class StudyConfig:
     minutes: float | None = None
     """No run begins after so long; what is left is for the next time."""
     docs: Path | None = None
-    """A document to write the tables into, between its markers."""
+    """A document to write the tables into, each experiment's between markers of its own."""
+    run: bool = True
+    """False: show what there is, and train nothing."""
 
     def __post_init__(self) -> None:
         if self.preset not in PRESETS:
@@ -58,10 +58,16 @@ class StudyConfig:
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"out must be a folder, but {self.out} is a file")
         if self.docs is not None:
-            MARKERS.check(self.docs)
+            for markers in self.markers.values():
+                markers.check(self.docs)
         for path in self.records:
             if not path.is_file():
                 raise ConfigError(f"records must be files that a study wrote, but there is no {path}")
+
+    @property
+    def markers(self) -> dict[str, Markers]:
+        """By experiment."""
+        return {name: Markers(f"study:{self.preset}:{name}") for name in self.chosen}
 
     @property
     def page_path(self) -> Path:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
+from itertools import chain
 from multiprocessing.queues import SimpleQueue
 from time import monotonic
 
@@ -16,7 +17,7 @@ from rich.console import Console
 
 from lioncub.publish.lines import append_line
 from lioncub.publish.progress import progress_bar
-from lioncub.study.config import MARKERS, StudyConfig
+from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.page import page
 from lioncub.study.plan import remaining
@@ -26,6 +27,8 @@ from lioncub.study.tables import tables
 from lioncub.study.tasks import TASKS
 from lioncub.study.training import train
 
+NONE_YET = "No runs of this experiment yet."
+
 _ticks: SimpleQueue[int] | None = None
 
 
@@ -33,9 +36,21 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
     """Make the runs that are missing, as long as there is time; returns all there are."""
     console = Console(stderr=True) if console is None else console
     preset = PRESETS[config.preset]
-    experiments = [preset.experiments[name] for name in config.chosen]
     config.out.mkdir(parents=True, exist_ok=True)
     known = known_runs(config)
+    if config.run:
+        known = _train(config, known, console)
+    left, _ = remaining([preset.experiments[name] for name in config.chosen], preset, known)
+    if left:
+        console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
+    show(config, known, console)
+    return known
+
+
+def _train(config: StudyConfig, known: list[Run], console: Console) -> list[Run]:
+    """Make what is missing; returns all there are."""
+    preset = PRESETS[config.preset]
+    experiments = [preset.experiments[name] for name in config.chosen]
     for task in dict.fromkeys(task for experiment in experiments for task in experiment.tasks):
         TASKS[task].load()  # here, once: data that is missing is an error before anything starts
     deadline = None if config.minutes is None else monotonic() + 60 * config.minutes
@@ -50,25 +65,22 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
             append_line(config.own_records, run.to_json())
             known.append(run)
             console.print(line(run), markup=False, highlight=False, soft_wrap=True)
-    left, _ = remaining(experiments, preset, known)
-    if left:
-        console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
-    show(config, known, console)
     return known
 
 
 def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
     """Print the tables; write the page, and the tables into the document if one is given."""
     preset = PRESETS[config.preset]
-    grids = tables(preset, config.chosen, runs)
-    if not grids:
+    grids = {name: tables(preset, [name], runs) for name in config.chosen}
+    if not any(grids.values()):
         return
-    for grid in grids:
+    for grid in chain.from_iterable(grids.values()):
         console.print(grid.to_rich())
     config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")
     console.print(f"The page: {config.page_path}", markup=False, highlight=False, soft_wrap=True)
     if config.docs is not None:
-        MARKERS.write(config.docs, "\n\n".join(grid.to_markdown() for grid in grids))
+        for name, markers in config.markers.items():
+            markers.write(config.docs, "\n".join(grid.to_markdown() for grid in grids[name]) or NONE_YET)
 
 
 def known_runs(config: StudyConfig) -> list[Run]:
