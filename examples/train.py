@@ -1,6 +1,6 @@
 """A whole training script. Run it on one machine:
 
-torchrun --nproc-per-node 4 --max-restarts 3 examples/train.py [--checkpoints FOLDER] [--live FILE]
+torchrun --nproc-per-node 4 --max-restarts 3 examples/train.py [--steps N] [--checkpoints FOLDER] [--live FILE]
 """
 
 import argparse
@@ -13,6 +13,7 @@ import lioncub
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--checkpoints", metavar="FOLDER", help="go on from the latest one in FOLDER, and save there")
     parser.add_argument("--live", metavar="FILE", help="show a dashboard, and write records of the job to FILE")
     options = parser.parse_args()
@@ -25,7 +26,7 @@ def main() -> None:
         torch.manual_seed(1 + world.rank)  # other data on every worker
         live = lioncub.live.Monitor(optimizer, dashboard=bool(options.live), records=options.live)
         with live, lioncub.resume(options.checkpoints, model, optimizer, every=50) as run:
-            for _ in run.steps(200):
+            for _ in run.steps(options.steps):
                 x = torch.randn(64, 32, device=world.device)
                 loss = (model(x).squeeze(1) - x[:, 0] * x[:, 1]).square().mean()
                 optimizer.zero_grad()

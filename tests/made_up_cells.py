@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from lioncub.compare.methods import COMPUTE_ALONE
-from lioncub.compare.records import Cell, Point, Split
+from lioncub.compare.records import Cell, Point
 
 PARAMETERS = 10_000_000
 LINKS = {"100mbit": 1e8, "300mbit": 3e8, "1gbit": 1e9}
@@ -70,13 +70,14 @@ def cell(method: str = "vote", *, link: str = "100mbit", hosts: int = 4, example
         steps=200,
         step_seconds=seconds,
         step_seconds_quartiles=(0.98 * seconds, 1.03 * seconds),
-        split=Split(compute=compute, wait=seconds - compute - update, update=update),
+        update_seconds=update,
         bytes_sent=sent,
         bytes_received=sent,
         bytes_planned=0.99 * sent,
         points=tuple(points),
         machine=MACHINE,
         command="lioncub compare --hosts 4",
+        run="2026-01-02 03:04:05 UTC 0a1b2c",
     )
     return replace(result, **given)
 

@@ -3,12 +3,13 @@
 import signal
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 try:
     import plotly  # noqa: F401
     import rich  # noqa: F401
     import typer
+    from typer.core import TyperCommand
 except ModuleNotFoundError as missing:
     print(f"the command line needs {missing.name}: pip install 'lioncub[cli]'", file=sys.stderr)
     raise SystemExit(2) from None
@@ -60,11 +61,20 @@ def demo(
     """Train a byte-level GPT on four hosts with slow links, five ways, and compare them."""
     from lioncub.demo import demo_config, run_demo
 
-    run_demo(demo_config(steps=steps, rate=rate, seed=seed, out=out))
+    raise typer.Exit(not run_demo(demo_config(steps=steps, rate=rate, seed=seed, out=out)))
 
 
-@app.command(context_settings={"allow_interspersed_args": False})
+class LabCommand(TyperCommand):
+    """Notes whether there was a ``--``: what follows it is a command, even if it is called clean."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta["is_command"] = "--" in args
+        return super().parse_args(ctx, args)
+
+
+@app.command(cls=LabCommand, context_settings={"allow_interspersed_args": False})
 def lab(
+    context: typer.Context,
     command: Annotated[
         list[str],
         typer.Argument(help="What every host runs, after --: a script (torchrun starts it) or any command; or: clean"),
@@ -83,8 +93,8 @@ def lab(
     """Run a command on every host of a network that is as slow as you say."""
     from lioncub.lab.run import run_clean, run_lab
 
-    if command == ["clean"]:
-        run_clean()
+    if command[0] == "clean" and not context.meta["is_command"]:
+        run_clean(command[1:], dry_run=dry_run)
         return
     config = LabConfig(
         command=tuple(command),
@@ -310,7 +320,9 @@ def live(
 
 def main() -> None:
     """The console script: errors of this library are one message, not a traceback."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that workers are stopped too
+    for number in (signal.SIGTERM, signal.SIGHUP):  # so that workers are stopped too
+        if signal.getsignal(number) != signal.SIG_IGN:  # as nohup has it
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
     try:
         app()
     except LionCubError as error:

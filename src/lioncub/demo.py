@@ -32,8 +32,9 @@ def demo_config(*, steps: int = STEPS, rate: str = "100mbit", seed: int = 0, out
     )
 
 
-def run_demo(config: CompareConfig, console: Console | None = None) -> Path:
-    """Anew each time; ends with the sentence that matters and the path of the page."""
+def run_demo(config: CompareConfig, console: Console | None = None) -> bool:
+    """Anew each time; ends with the sentence that matters and the path of the page. False: some method failed."""
     config.records.unlink(missing_ok=True)
-    run_compare(config, console)
-    return run_report(ReportConfig(records=(config.records,)), console)
+    cells = run_compare(config, console)
+    run_report(ReportConfig(records=(config.records,)), console)
+    return not any(cell.error for cell in cells)

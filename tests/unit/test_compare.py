@@ -13,8 +13,9 @@ from rich.console import Console
 from lioncub.compare import run
 from lioncub.compare.builders import BUILDERS
 from lioncub.compare.config import CompareConfig, WorkerConfig
+from lioncub.compare.errors import CompareError
 from lioncub.compare.methods import METHODS
-from lioncub.compare.records import Cell, Point, Split, parse_cell, read_cells, shared
+from lioncub.compare.records import Cell, Point, parse_cell, read_cells
 from lioncub.errors import ConfigError
 
 
@@ -32,7 +33,8 @@ def cell(method: str = "vote", **given: Any) -> Cell:
         "lr": 1e-3,
         "weight_decay": 0.1,
         "step_seconds": 0.5,
-        "split": Split(compute=0.45, wait=0.0, update=0.05),
+        "update_seconds": 0.05,
+        "run": "2026-11-16 10:00:00 UTC abc",
         "points": (Point(step=0, seconds=0, bytes_sent=0, validation_loss=5.0),),
     }
     return Cell(method=method, **(usual | given))
@@ -55,6 +57,7 @@ def test_every_method_has_a_builder() -> None:
         ({"warmup": 2}, "warmup must be at least 3"),
         ({"rates": ("1gbit", "1000mbit")}, "rates must be one or more different"),
         ({"seconds": float("nan")}, "seconds must be positive"),
+        ({"seconds": float("inf")}, "seconds must be positive and finite"),
         ({"lr": -1.0}, "lr must be positive"),
         ({"out": Path(__file__)}, "out must be a folder"),
     ],
@@ -83,10 +86,22 @@ def test_other_lines_are_no_records(line: str) -> None:
         parse_cell(line)
 
 
-def test_a_cell_that_was_run_again_counts_once(tmp_path: Path) -> None:
-    first, second = cell(error="died"), cell(step_seconds=0.4)
-    (tmp_path / "r.jsonl").write_text("".join(made.to_json() + "\n" for made in (first, cell("mean"), second)))
-    assert read_cells(tmp_path / "r.jsonl") == [second, cell("mean")]
+def test_a_failure_that_was_made_good_is_forgotten_and_other_runs_stay_apart(tmp_path: Path) -> None:
+    first, second, third = cell(error="died"), cell(step_seconds=0.4, run="b"), cell(step_seconds=0.3, run="c")
+    (tmp_path / "r.jsonl").write_text("".join(made.to_json() + "\n" for made in (first, cell("mean"), second, third)))
+    assert read_cells(tmp_path / "r.jsonl") == [cell("mean"), second, third]
+    assert second.group != third.group
+
+
+def test_older_records_are_told_apart_by_their_circumstances() -> None:
+    def old(date: str) -> Cell:
+        values = json.loads(cell(machine={"date": date, "commit": "c0ffee"}, command="lioncub compare").to_json())
+        del values["run"], values["update_seconds"]
+        return parse_cell(json.dumps(values | {"split": {"compute": 0.4, "wait": 0.0, "update": 0.1}}))
+
+    assert old("yesterday").update_seconds == 0.1
+    assert old("yesterday").run == "yesterday c0ffee lioncub compare"
+    assert old("yesterday").group != old("today").group
 
 
 def test_cells_of_other_settings_are_other_cells(tmp_path: Path) -> None:
@@ -94,16 +109,6 @@ def test_cells_of_other_settings_are_other_cells(tmp_path: Path) -> None:
     (tmp_path / "r.jsonl").write_text("".join(made.to_json() + "\n" for made in (first, second)))
     assert read_cells(tmp_path / "r.jsonl") == [first, second]
     assert first.group != second.group
-
-
-def test_a_step_is_shared_out_by_what_computing_alone_takes() -> None:
-    ideal = cell("compute", step_seconds=0.25, split=Split(compute=0.2, wait=0.0, update=0.05))
-    _, found = shared([ideal, cell()])
-    assert found.split is not None
-    assert (found.split.compute, found.split.update) == (0.2, 0.05)
-    assert found.split.wait == pytest.approx(0.25)
-    for elsewhere in (replace(ideal, hosts=4), replace(ideal, seed=1), replace(ideal, settings={"lr": 1})):
-        assert shared([elsewhere, cell()])[1] == cell()
 
 
 def test_loss_is_first_reached_where_it_is_validated() -> None:
@@ -147,25 +152,53 @@ def fake_hosts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("fake_hosts")
 def test_what_is_there_is_not_run_again_and_what_failed_is(tmp_path: Path) -> None:
     console = Console(record=True, width=200)
-    config = CompareConfig(
-        job="gpt-1m", methods=("vote", "mean", "cub-1"), rates=("1gbit",), hosts=(2,), out=tmp_path / "out"
-    )
+    methods = ("compute", "vote", "mean", "cub-1")
+    config = CompareConfig(job="gpt-1m", methods=methods, rates=("1gbit",), hosts=(2,), out=tmp_path / "out")
     first = {made.method: made for made in run.run_compare(config, console)}
-    assert set(first) == {"vote", "mean", "cub-1"}
+    assert set(first) == set(methods)
     assert "this [/method] <cannot> work" in first["mean"].error
     assert first["vote"].error == first["cub-1"].error == ""
-    assert first["vote"].split == Split(compute=0.75, wait=0.0, update=0.25)
+    assert (first["vote"].update_seconds, first["vote"].unit) == (0.25, "nats")
+    assert first["mean"].examples_unit == "tokens"
     assert first["vote"].command
     assert first["vote"].machine["commit"]
 
-    again = {made.method: made for made in run.run_compare(config, console)}
-    assert again["vote"] == first["vote"]
+    again = run.run_compare(config, console)
+    assert first["vote"] in again
     lines = [json.loads(line)["method"] for line in config.records.read_text().splitlines()]
-    assert sorted(lines) == ["cub-1", "mean", "mean", "vote"]
-    assert "3/3" in console.export_text()
+    assert sorted(lines) == ["compute", "compute", "cub-1", "mean", "mean", "vote"], "what is held against it, too"
+    assert len({made.run for made in again}) == 2
+    assert "4/4" in console.export_text()
 
     other = replace(config, seed=1, methods=("vote",))
     assert [made.seed for made in run.run_compare(other, console)] == [1]
+
+
+@pytest.mark.usefixtures("fake_hosts")
+@pytest.mark.parametrize("change", ["commit", "threads"])
+def test_cells_of_another_commit_or_number_of_threads_are_made_again(
+    change: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = CompareConfig(job="gpt-1m", methods=("vote",), rates=("1gbit",), hosts=(2,), out=tmp_path / "out")
+    (first,) = run.run_compare(config, Console(quiet=True))
+    if change == "threads":
+        monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    else:
+        monkeypatch.setattr(run, "machine", lambda: first.machine | {"commit": "another", "date": "now"})
+    (second,) = run.run_compare(config, Console(quiet=True))
+    assert first.run != second.run
+    assert len(config.records.read_text().splitlines()) == 2
+
+
+def test_trouble_with_the_records_is_named_before_anything_is_trained(tmp_path: Path) -> None:
+    config = CompareConfig(job="gpt-1m", methods=("vote",), out=tmp_path)
+    config.records.write_text("no record\n")
+    with pytest.raises(CompareError, match=r"records.jsonl, line 1: not a record.*; remove the line"):
+        run.run_compare(config, Console(quiet=True))
+    config.records.unlink()
+    config.records.mkdir()
+    with pytest.raises(CompareError, match=r"records.jsonl cannot be written: Is a directory; choose another --out"):
+        run.run_compare(config, Console(quiet=True))
 
 
 def test_a_worker_config_survives_its_file() -> None:

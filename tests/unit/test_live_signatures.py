@@ -37,6 +37,18 @@ def test_a_loss_that_jumps_up_and_stays_is_named() -> None:
     assert 200 + LOSS_PATIENCE <= step <= 200 + LOSS_PATIENCE + 25
 
 
+@pytest.mark.parametrize("growth", [1.01, 1.04, 1.05, 1.1, 1.2, 1.5, 2.0])
+def test_a_loss_that_grows_ever_faster_is_named(growth: float) -> None:
+    fall = falling(200, 0.1)
+    rise = [fall[-1] * growth**step for step in range(1, 400)]
+    assert len(losses_alarm(fall + [loss for loss in rise if loss < 1e300])) == 1
+
+
+def test_a_loss_that_jumps_about_far_above_its_best_is_named() -> None:
+    chance = random.Random(1)
+    assert len(losses_alarm(falling(200, 0.1) + [chance.uniform(5, 50) for _ in range(200)])) == 1
+
+
 def test_a_second_divergence_after_a_recovery_is_named_again() -> None:
     calm, high = falling(300, 0.05)[200:], [9.0] * 120
     assert len(losses_alarm([*falling(300, 0.05), *high, *calm, *calm, *high])) == 2

@@ -264,7 +264,7 @@ def test_curves_leave_out_the_untrained_model_and_compute_alone() -> None:
 
 
 def test_bars_add_up_to_the_step_and_what_has_no_split_is_shown_whole() -> None:
-    whole = replace(CUB, split=None)
+    whole = replace(CUB, update_seconds=None)
     result = curves.step_split(place_of(cell("vote"), whole, cell("compute")))
     assert result is not None
     bars = {trace.name: dict(zip(trace.y, trace.x, strict=True)) for trace in result.data if trace.type == "bar"}
@@ -273,6 +273,40 @@ def test_bars_add_up_to_the_step_and_what_has_no_split_is_shown_whole() -> None:
     assert bars["not split"] == {"Lion Cub 4 bits": 2000.0}
     assert result.layout.shapes[0].x0 == pytest.approx(cell("compute").step_seconds * 1e3)
     assert curves.step_split(place_of(cell("vote", error="lost", step_seconds=0.0))) is None
+    unknown = curves.step_split(place_of(cell("vote")))
+    assert unknown is not None
+    assert [trace.name for trace in unknown.data] == ["not split"], "without compute alone, nobody knows the waiting"
+
+
+def test_a_step_is_shared_out_by_what_computing_alone_takes() -> None:
+    ideal, vote = cell("compute", step_seconds=0.25, update_seconds=0.05), cell(step_seconds=0.5, update_seconds=0.05)
+    (place,) = places_of([ideal, vote])
+    found = place.split(vote)
+    assert found is not None
+    assert (found.compute, found.update) == (0.2, 0.05)
+    assert found.wait == pytest.approx(0.25)
+    for elsewhere in (replace(ideal, hosts=2), replace(ideal, seed=1), replace(ideal, run="another")):
+        apart = places_of([elsewhere, vote])
+        assert [place.split(vote) for place in apart] == [None, None]
+
+
+def test_runs_at_one_place_are_told_apart_and_never_held_against_each_other() -> None:
+    def made(run: str, commit: str) -> list[Cell]:
+        about = {"date": "2026-11-16 10:00 UTC", "commit": commit}
+        return [replace(each, run=run, machine=about) for each in (LION, CUB)]
+
+    old, new = made("2026-11-16 10:00:00 UTC a", "c0ffee00"), made("2026-11-16 11:30:00 UTC b", "decaf000")
+    slow = replace(old[0], step_seconds=100 * old[0].step_seconds)
+    first, second = places_of([slow, old[1], *new])
+    assert first.name.endswith("(2026-11-16 11:30:00, decaf00)")
+    assert second.name.endswith("(2026-11-16 10:00:00, c0ffee0)")
+    assert first.speedup(new[1]) == pytest.approx(LION.step_seconds / CUB.step_seconds)
+    assert second.speedup(old[1]) == pytest.approx(100 * LION.step_seconds / CUB.step_seconds)
+    assert table([first, second]).headings[:2] == ["method", "link"]
+    assert "run" in table([first, second]).headings
+    assert "Over 1 place and 2 measurements" in headline([*old, *new])
+    for each in (curves.speedup_by_rate, curves.step_by_hosts):
+        assert each(first, [first, second]) is None
 
 
 def test_rates_and_hosts_are_plotted_where_there_are_several() -> None:

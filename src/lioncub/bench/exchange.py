@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median
 
 from rich.console import Console
@@ -15,6 +13,7 @@ from rich.progress import track
 
 from lioncub.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
 from lioncub.errors import ConfigError, LionCubError
+from lioncub.lab import ledger
 from lioncub.lab.config import LabConfig
 from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
@@ -74,11 +73,11 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
 
 
 def at_rate(rate: str, config: ExchangeConfig, footing: Footing) -> list[ExchangeRecord]:
-    with tempfile.TemporaryDirectory(prefix="lioncub-exchange-") as scratch:
-        told, answer, log = (Path(scratch) / name for name in ("task.json", "answer.jsonl", "lab.log"))
+    with ledger.scratch() as scratch:
+        told, answer, log = (scratch / name for name in ("task.json", "answer.jsonl", "lab.log"))
         told.write_text(ExchangeTask(config.numel, config.repeats, INTERFACE, str(answer)).to_json(), encoding="utf-8")
         lab = LabConfig(command=(sys.executable, *WORKER, str(told)), hosts=config.hosts, rate=rate)
-        plan = plan_of(lab, networked=True, port=free_port(footing))
+        plan = plan_of(lab, networked=True, port=free_port(footing), ours=True)
         with log.open("wb") as output, running(plan, footing, output) as process:
             code = process.wait()
         if code:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
@@ -23,7 +24,7 @@ class Condition:
 
     @property
     def title(self) -> str:
-        return f"{self.rate}, {self.hosts} hosts, {self.examples}"
+        return f"{self.rate}, {self.hosts} hosts, {self.examples:,} each"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +45,7 @@ class CompareConfig:
     seconds: float = 60.0
     """No cell trains longer, but takes ``least_steps``."""
     least_steps: int = 5
-    validations: int = 0
+    validations: int = 4
     """How often the validation loss is taken, besides the start; 0: never."""
     validation_examples: int = 8192
     lr: float | None = None
@@ -68,10 +69,10 @@ class CompareConfig:
         for name, least in (("steps", 1), ("warmup", 3), ("least_steps", 1), ("validations", 0), ("seed", 0)):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")
-        if not self.seconds > 0:
-            raise ConfigError(f"seconds must be positive, got {self.seconds}")
-        if self.lr is not None and not self.lr > 0:
-            raise ConfigError(f"lr must be positive, got {self.lr}")
+        if not 0 < self.seconds < math.inf:
+            raise ConfigError(f"seconds must be positive and finite, got {self.seconds}")
+        if self.lr is not None and not 0 < self.lr < math.inf:
+            raise ConfigError(f"lr must be positive and finite, got {self.lr}")
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"out must be a folder, but {self.out} is a file")
 

@@ -44,5 +44,5 @@ def line(cell: Cell) -> str:
     if cell.error:
         return f"{where}: {cell.label} FAILED: {cell.error}"
     loss = f", loss {cell.final_loss:.3f}" if cell.final_loss is not None else ""
-    sent = f", {cell.bytes_sent / 1e6:.3g} MB sent per host" if cell.rates else ""
+    sent = f", {cell.bytes_sent / 1e6:.3g} MB sent per host and step" if cell.rates else ""
     return f"{where}: {cell.label}: {cell.step_seconds * 1e3:.0f} ms a step{sent}{loss}"

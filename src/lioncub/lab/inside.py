@@ -118,7 +118,7 @@ def main() -> None:
     try:
         if plan.networked:
             build(hosts)
-        store = subprocess.Popen(store_command(plan), stdin=subprocess.DEVNULL) if plan.store else None
+        store = subprocess.Popen(store_command(plan), env=quiet(), stdin=subprocess.DEVNULL) if plan.store else None
         for host in hosts:
             host.start()
         code = follow(hosts, stop)
@@ -149,6 +149,11 @@ def end_at_once() -> NoReturn:
     while descendants(os.getpid()) and time.monotonic() < deadline:
         kill_descendants(os.getpid())
     os._exit(STOPPED)
+
+
+def quiet() -> dict[str, str]:
+    """torch warns of hosts without DNS, a line each."""
+    return {"TORCH_CPP_LOG_LEVEL": "ERROR"} | os.environ
 
 
 def build(hosts: Sequence[Host]) -> None:
@@ -182,18 +187,23 @@ def follow(hosts: Sequence[Host], stop: threading.Event) -> int:
     while any(host.poll() is None for host in hosts):
         if stop.wait(POLL_SECONDS):
             return STOPPED
-        for host in hosts:
-            code = host.poll()
-            if code and failed is None:
-                failed, deadline = code, time.monotonic() + LINGER_SECONDS
-                host.drain()
-                say(f"{prefix(host.index)} ended with {describe(code)}")
+        if failed is None and (failed := first_failure(hosts)):
+            deadline = time.monotonic() + LINGER_SECONDS
         if time.monotonic() > deadline:
             say("ending the other hosts")
             break
-    codes = [code for host in hosts if (code := host.poll())]
-    worst = failed or (codes[0] if codes else 0)
-    return worst if worst >= 0 else 128 - worst
+    code = failed or first_failure(hosts) or 0
+    return code if code >= 0 else 128 - code
+
+
+def first_failure(hosts: Sequence[Host]) -> int | None:
+    """The exit code of a host that has failed, which is told."""
+    for host in hosts:
+        if code := host.poll():
+            host.drain()
+            say(f"{prefix(host.index)} ended with {describe(code)}")
+            return code
+    return None
 
 
 def describe(code: int) -> str:

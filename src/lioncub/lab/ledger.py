@@ -1,9 +1,13 @@
-"""Which labs were started here: so that ``lioncub lab clean`` finds what a lab left, and nothing else."""
+"""Which labs were started here, and their scratch folders: so that ``lioncub lab clean`` finds what is left of them.
+
+And nothing else.
+"""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -56,18 +60,36 @@ def entered(holder: int) -> Iterator[None]:
         path.unlink(missing_ok=True)
 
 
-def clean() -> list[str]:
-    """End the labs whose owner is gone, and forget them. What was done, a line each."""
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that goes with the block, or with the next :func:`clean` where this process is killed."""
+    prefix = f"scratch-{os.getpid()}-{start_time(os.getpid())}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder()) as path:
+        yield Path(path)
+
+
+def clean(*, dry_run: bool = False) -> list[str]:
+    """End the labs whose owner is gone, and forget them. What was done, or would be, a line each."""
+    return [*_clean_labs(dry_run), *_clean_scratch(dry_run)]
+
+
+def _clean_labs(dry_run: bool) -> list[str]:
     lines = []
+    would = "would have " if dry_run else ""
     for path in sorted(folder().glob("*.json")):
         try:
             entry = Entry(**json.loads(path.read_text()))
         except (ValueError, TypeError):
-            path.unlink(missing_ok=True)
-            lines.append(f"removed {path.name}, which could not be read")
+            lines.append(f"{would}removed {path.name}, which could not be read")
+            if not dry_run:
+                path.unlink(missing_ok=True)
             continue
         if not entry.abandoned:
             lines.append(f"left the lab of process {entry.owner} alone: it is running")
+            continue
+        if entry.alive:
+            lines.append(f"{would}ended the lab that process {entry.owner} left behind")
+        if dry_run:
             continue
         if entry.alive:
             for pid in [*descendants(entry.holder), entry.holder]:
@@ -75,6 +97,16 @@ def clean() -> list[str]:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
                     continue
-            lines.append(f"ended the lab that process {entry.owner} left behind")
         path.unlink(missing_ok=True)
+    return lines
+
+
+def _clean_scratch(dry_run: bool) -> list[str]:
+    lines = []
+    for path in sorted(folder().glob("scratch-*-*-*")):
+        _, owner, started, _ = path.name.split("-", 3)
+        if owner.isdecimal() and str(start_time(int(owner))) != started:
+            lines.append(f"{'would have ' if dry_run else ''}removed the scratch folder of process {owner}")
+            if not dry_run:
+                shutil.rmtree(path, ignore_errors=True)
     return lines

@@ -56,7 +56,9 @@ class Plan:
         return cls(hosts=tuple(hosts), **values)
 
 
-def plan_of(config: LabConfig, *, networked: bool, port: int = PORT) -> Plan:
+def plan_of(config: LabConfig, *, networked: bool, port: int = PORT, ours: bool = False) -> Plan:
+    """``ours``: the command is this program's own, and goes on as the user it runs as; others run as sudo's caller."""
+    drops = networked and os.geteuid() == 0 and not ours
     addresses = [f"10.77.0.{FIRST + host}" if networked else LOOPBACK for host in range(config.hosts)]
     hosts = [
         HostPlan(
@@ -65,7 +67,7 @@ def plan_of(config: LabConfig, *, networked: bool, port: int = PORT) -> Plan:
             shaping=tuple(rate.shaping()) if rate and networked else (),
             command=tuple(host_command(config, index, address, port, networked=networked)),
             environment=host_environment(config, index, addresses[0], port, networked=networked),
-            identity=caller(os.environ) if networked and os.geteuid() == 0 else (),
+            identity=caller(os.environ) if drops else (),
         )
         for index, (address, rate) in enumerate(zip(addresses, config.rates(), strict=True))
     ]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 
 from rich.console import Console
 
+from lioncub.errors import ConfigError
 from lioncub.lab import ledger
 from lioncub.lab.config import LabConfig
 from lioncub.lab.footing import Footing, find_footing
@@ -20,6 +22,7 @@ from lioncub.lab.network import (
 )
 from lioncub.lab.plan import Plan, plan_of
 from lioncub.lab.session import free_port, launch_command, running
+from lioncub.publish.units import counted
 
 
 def run_lab(config: LabConfig, console: Console | None = None) -> int:
@@ -32,16 +35,20 @@ def run_lab(config: LabConfig, console: Console | None = None) -> int:
         for line in dry_run(plan, footing):
             print(line)
         return 0
+    if config.counters and not footing.networked:
+        why = f"Bytes on loopback are not counted: {config.counters} is not written."
+        console.print(why, markup=False, highlight=False, soft_wrap=True)
+        config.counters.unlink(missing_ok=True)  # of an earlier lab
     with running(plan, footing) as process:
         return process.wait()
 
 
 def describe(config: LabConfig, footing: Footing) -> str:
     if not footing.networked:
-        return f"UNSHAPED: {config.hosts} hosts on loopback. No network can be made here: {footing.reason}"
+        return f"UNSHAPED: {counted(config.hosts, 'host')} on loopback. No network can be made here: {footing.reason}"
     rates = [str(rate) if rate else "unshaped" for rate in config.rates()]
     links = rates[0] if len(set(rates)) == 1 else ", ".join(f"host{host} {rate}" for host, rate in enumerate(rates))
-    return f"{config.hosts} hosts on a bridge ({footing.name}), links: {links}"
+    return f"{counted(config.hosts, 'host')} on a bridge ({footing.name}), links: {links}"
 
 
 def dry_run(plan: Plan, footing: Footing) -> list[str]:
@@ -61,6 +68,12 @@ def dry_run(plan: Plan, footing: Footing) -> list[str]:
     return lines
 
 
-def run_clean() -> None:
-    for line in ledger.clean() or ["nothing to clean"]:
+def run_clean(words: Sequence[str] = (), *, dry_run: bool = False) -> None:
+    """``words``: what was typed after ``clean``."""
+    if others := [word for word in words if word != "--dry-run"]:
+        raise ConfigError(
+            f"lab clean takes --dry-run and nothing else, got {' '.join(others)}; a program called clean is run by "
+            "`lioncub lab -- clean`"
+        )
+    for line in ledger.clean(dry_run=dry_run or bool(words)) or ["nothing to clean"]:
         print(line)

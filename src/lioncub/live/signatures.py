@@ -20,7 +20,7 @@ LOSS_RISE = 0.1
 """A high loss is above its best by this share of what was gained so far plus what was left at best. For losses above
 zero that is a tenth of the loss at the beginning."""
 LOSS_NOISE = 4.0
-"""It is also above its best by this many median deviations of the window."""
+"""It is also above its best by this many median deviations, as they were then: a diverging loss is noisy."""
 LOSS_REMEDY = (
     'If a run with codec=Dense() does not diverge, quantisation is too coarse: take more bits, Levels(4, grid="log"). '
     "Otherwise, or first: a smaller lr, a longer warm-up."
@@ -55,6 +55,7 @@ class LossWatch:
         self._recent: deque[float] = deque(maxlen=LOSS_WINDOW)
         self._num_steps = 0
         self._first = self._best = math.inf
+        self._noise = 0.0
         self._high_steps = self._low_steps = 0
         self._told = False
 
@@ -67,7 +68,8 @@ class LossWatch:
             return None
         smooth = median(self._recent)
         self._first = smooth if math.isinf(self._first) else self._first
-        self._best = min(self._best, smooth)
+        if smooth < self._best:
+            self._best, self._noise = smooth, median(abs(each - smooth) for each in self._recent)
         high = self._num_steps > LOSS_WARM_UP and self._is_high(smooth)
         self._high_steps = self._high_steps + 1 if high else 0
         self._low_steps = 0 if high else self._low_steps + 1
@@ -84,9 +86,8 @@ class LossWatch:
 
     def _is_high(self, smooth: float) -> bool:
         rise = smooth - self._best
-        if rise <= LOSS_RISE * (self._first - self._best + abs(self._best)):
-            return False
-        return rise > LOSS_NOISE * median(abs(loss - smooth) for loss in self._recent)
+        gained_and_left = self._first - self._best + abs(self._best)
+        return rise > max(LOSS_RISE * gained_and_left, LOSS_NOISE * self._noise)
 
     def _tell(self, step: int, message: str) -> Finding | None:
         if self._told:

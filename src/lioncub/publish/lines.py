@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 
 def append_line(path: Path, line: str) -> None:
-    """Add a line, on disk when this returns; what follows the last line break was never finished and goes."""
+    """Add a line, on disk when this returns; a last line that was never finished goes."""
     path.touch()
     with path.open("r+b") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-        file.seek(0, os.SEEK_END)
+        there = file.read()
+        end = there.rfind(b"\n") + 1
+        if _is_whole(there[end:]):
+            file.write(b"\n")
+        else:
+            file.truncate(end)
+            file.seek(end)
         file.write(line.encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def finished_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """(number, line) of all that are not blank, without what follows the last line break."""
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n")[:-1], start=1):
+    """(number, line) of all that are not blank, without a last one that was never finished."""
+    *lines, last = path.read_bytes().split(b"\n")
+    for number, line in enumerate([*lines, last] if _is_whole(last) else lines, start=1):
         if line.strip():
-            yield number, line
+            yield number, line.decode()
+
+
+def _is_whole(last: bytes) -> bool:
+    """Whether what follows the last line break is a record: an editor may have dropped the line break after it."""
+    try:
+        return isinstance(json.loads(last), dict)
+    except ValueError:
+        return False

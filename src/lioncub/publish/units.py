@@ -31,3 +31,7 @@ def rate_text(bytes_per_second: float) -> str:
 def digits(number: float) -> str:
     """`0.123`, `1.23`, `12.3`, `1,234`: three digits, or all of the whole part."""
     return f"{number:,.0f}" if abs(number) >= 99.95 else f"{number:.3g}"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

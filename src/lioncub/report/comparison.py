@@ -2,29 +2,42 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
 from lioncub.compare.methods import METHODS as ALL_METHODS
 from lioncub.compare.records import Cell
 from lioncub.errors import ConfigError
 from lioncub.lab.rates import Rate
+from lioncub.publish.units import counted
 
 METHODS = tuple(method for method in ALL_METHODS if method != COMPUTE_ALONE)
 """The order in which methods are shown; others come after these, compute alone last."""
 
 
 @dataclass(frozen=True, kw_only=True)
+class Split:
+    """The median step's seconds, shared out."""
+
+    compute: float  # forward and backward, as they take when nothing communicates
+    wait: float  # the rest: sending, waiting, encoding, being slowed down by others that do
+    update: float  # moving the parameters
+
+
+@dataclass(frozen=True, kw_only=True)
 class Place:
-    """The methods that share a job, a link, a number of hosts, an amount of work and a seed."""
+    """The methods that share a job, a link, a number of hosts, an amount of work, a seed, and the run."""
 
     cells: tuple[Cell, ...]  # in the order of METHODS
+    repeat: str = ""  # tells it from other runs at the same place; empty where there are none
 
     @property
     def name(self) -> str:
         one = self.cells[0]
-        return f"{one.job}, {one.link}, {counted(one.hosts, 'host')}, {one.examples:,} {one.examples_unit} each"
+        where = f"{one.job}, {one.link}, {counted(one.hosts, 'host')}, {one.examples:,} {one.examples_unit} each"
+        return f"{where} ({self.repeat})" if self.repeat else where
 
     def cell(self, method: str) -> Cell | None:
         """The method's figures; None if there are none."""
@@ -49,6 +62,15 @@ class Place:
         ideal = self.cell(COMPUTE_ALONE)
         return ideal.step_seconds / cell.step_seconds if ideal and cell in self.timed else None
 
+    def split(self, cell: Cell) -> Split | None:
+        """None where computing alone was not measured, so that nobody knows how long the method waits."""
+        ideal = self.cell(COMPUTE_ALONE)
+        if ideal is None or ideal.update_seconds is None or cell.update_seconds is None or cell not in self.timed:
+            return None
+        compute = min(ideal.step_seconds - ideal.update_seconds, cell.step_seconds - cell.update_seconds)
+        wait = cell.step_seconds - cell.update_seconds - compute
+        return Split(compute=compute, wait=wait, update=cell.update_seconds)
+
     def fewer_bytes(self, cell: Cell) -> float | None:
         """How many times fewer it sends per step than the baseline."""
         baseline = self.cell(BASELINE)
@@ -67,11 +89,20 @@ class Place:
 
 
 def places_of(cells: Iterable[Cell]) -> list[Place]:
-    """The places, sorted: by job, hosts, link (the slowest first), examples, seed."""
+    """The places, sorted: by job, hosts, link (the slowest first), examples, seed, the newest run first."""
     found: dict[object, list[Cell]] = {}
-    for cell in sorted(cells, key=_order):
+    for cell in sorted(sorted(cells, key=lambda cell: cell.run, reverse=True), key=_order):
         found.setdefault(cell.group, []).append(cell)
-    return [Place(cells=tuple(sorted(members, key=lambda cell: rank(cell.method)))) for members in found.values()]
+    places = [Place(cells=tuple(sorted(members, key=lambda cell: rank(cell.method)))) for members in found.values()]
+    times = Counter(place.name for place in places)
+    return [replace(place, repeat=_told_apart(place.cells[0])) if times[place.name] > 1 else place for place in places]
+
+
+def _told_apart(cell: Cell) -> str:
+    """When it was measured, at which commit, with which seed: what runs at one place differ in."""
+    when, _, _ = cell.run.partition(" UTC")
+    told = [when, str(cell.machine.get("commit", ""))[:7], f"seed {cell.seed}" if cell.seed else ""]
+    return ", ".join(part for part in told if part)
 
 
 def with_other_links(place: Place, places: Sequence[Place]) -> list[Place]:
@@ -111,22 +142,18 @@ def rank(method: str) -> int:
     return METHODS.index(method) if method in METHODS else len(METHODS)
 
 
-def counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
 def _order(cell: Cell) -> tuple[object, ...]:
     slowest = min((bits_per_second(rate) or 0.0 for rate in cell.rates), default=float("inf"))
     return (cell.job, cell.hosts, slowest, cell.link, cell.examples, cell.seed)
 
 
 def _but_link(cell: Cell) -> tuple[object, ...]:
-    return (cell.job, cell.hosts, cell.examples, cell.seed)
+    return (cell.run, cell.job, cell.hosts, cell.examples, cell.seed)
 
 
 def _but_hosts(cell: Cell) -> tuple[object, ...]:
     kinds = tuple(sorted(set(cell.rates)))
-    return (cell.job, kinds, cell.examples, cell.seed)
+    return (cell.run, cell.job, kinds, cell.examples, cell.seed)
 
 
 def bits_per_second(rate: str) -> float | None:

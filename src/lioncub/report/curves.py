@@ -49,10 +49,11 @@ def step_split(place: Place) -> go.Figure | None:
         height=150 + 28 * len(cells),
     )
     result.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal")
+    splits = [(cell, place.split(cell)) for cell in cells]
     for part, colour in SPLIT.items():
-        split = [(cell, getattr(cell.split, part)) for cell in cells if cell.split]
-        _add_bars(result, split, part, colour)
-    _add_bars(result, [(cell, cell.step_seconds) for cell in cells if not cell.split], "not split", "#888888")
+        known = [(cell, getattr(split, part)) for cell, split in splits if split]
+        _add_bars(result, known, part, colour)
+    _add_bars(result, [(cell, cell.step_seconds) for cell, split in splits if not split], "not split", "#888888")
     if ideal := place.cell(COMPUTE_ALONE):
         line = {"dash": "dot", "width": 2, "color": style(COMPUTE_ALONE)[0]}
         result.add_vline(x=ideal.step_seconds * 1e3, line=line)

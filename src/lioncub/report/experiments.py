@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
 from lioncub.publish.grid import Grid
 from lioncub.publish.units import digits
-from lioncub.report.comparison import Place, rate_of
+from lioncub.report.comparison import Place, rate_of, with_other_hosts
 
 NONE = "–"
 WIDTHS = {"vote": "vote", "cub-1": "1 bit", "cub-2": "2 bits", "cub-4": "4 bits", "cub-8": "8 bits"}
@@ -98,9 +98,10 @@ def limits(places: Sequence[Place]) -> Grid:
 
 def hosts(places: Sequence[Place]) -> Grid:
     """The same job on more and more hosts."""
-    several = {_but_hosts(place) for place in places if len(_hosts_like(place, places)) > 1}
     rows = []
-    for place in sorted((p for p in places if _but_hosts(p) in several), key=lambda p: (_but_hosts(p), _hosts(p))):
+    for place in sorted(places, key=lambda place: place.cells[0].run):
+        if len(with_other_hosts(place, places)) < 2:
+            continue
         cells = [place.cell(method) for method in (COMPUTE_ALONE, BASELINE, "vote", "cub-4")]
         texts = [NONE if cell is None else ms(cell.step_seconds) for cell in cells]
         vote = cells[2]
@@ -136,16 +137,3 @@ def race(places: Sequence[Place]) -> Grid:
 
 def ms(seconds: float) -> str:
     return digits(seconds * 1e3)
-
-
-def _but_hosts(place: Place) -> tuple[str, str, int, int]:
-    one = place.cells[0]
-    return (one.job, one.link, one.examples, one.seed)
-
-
-def _hosts(place: Place) -> int:
-    return place.cells[0].hosts
-
-
-def _hosts_like(place: Place, places: Sequence[Place]) -> set[int]:
-    return {_hosts(each) for each in places if _but_hosts(each) == _but_hosts(place)}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
 from lioncub.compare.records import Cell, Point
-from lioncub.publish.units import digits
+from lioncub.publish.units import counted, digits
 from lioncub.report.comparison import Place, best_loss, places_of
 
 ALIKE = 1.05
@@ -29,7 +29,7 @@ def headline(cells: Iterable[Cell]) -> str:
     place, duel = duels[0]
     if len(places) == 1:
         return duel.sentence()
-    return f"{place.name}: {duel.sentence()} {_range([each for _, each in duels], len(places))}"
+    return f"{place.name}: {duel.sentence()} {_range(duels, places)}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,12 +91,15 @@ def _why_not(places: Sequence[Place]) -> str:
     return f"Nothing to compare: these records have no validation losses of {missing} that learned something.{reason}"
 
 
-def _range(duels: Sequence[Duel], num_places: int) -> str:
-    factors = sorted(duel.faster for duel in duels)
+def _range(duels: Sequence[tuple[Place, Duel]], places: Sequence[Place]) -> str:
+    """Over all runs: one place can have been measured several times."""
+    factors = sorted(duel.faster for _, duel in duels)
     least, most = digits(factors[0]), digits(factors[-1])
-    missing = f"; {num_places - len(duels)} cannot be compared" if len(duels) < num_places else ""
+    wheres = {place.cells[0].place for place in places}
+    over = counted(len(wheres), "place") + (f" and {len(places)} measurements" if len(wheres) < len(places) else "")
+    missing = f"; {len(places) - len(duels)} cannot be compared" if len(duels) < len(places) else ""
     spread = f"{least} to {most} times as fast" if len(duels) > 1 else "only this one can be compared"
-    return f"Over {num_places} places: {spread}{missing if len(duels) > 1 else ''}."
+    return f"Over {over}: {spread}{missing if len(duels) > 1 else ''}."
 
 
 def _pace(factor: float) -> str:

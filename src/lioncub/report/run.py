@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console
 
 from lioncub.compare.records import Cell, read_cells
+from lioncub.publish.files import write_whole
 from lioncub.report import provenance
 from lioncub.report.comparison import Place, places_of
 from lioncub.report.comparison_page import page
@@ -66,6 +67,6 @@ def markdown(places: Sequence[Place]) -> str:
 def write(path: Path, html: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(html, encoding="utf-8")
+        write_whole(path, html.encode())
     except OSError as error:
         raise ReportError(f"{path} cannot be written: {error.strerror}; choose another --out") from error

@@ -61,17 +61,19 @@ def _narrow(place: Place) -> Grid:
 
 
 def _where(places: Sequence[Place]) -> Columns:
-    """The place's columns: job and seed where there are several."""
+    """The place's columns: job and seed where there are several, the run where a place has several."""
     cells = [cell for place in places for cell in place.cells]
     units = list(dict.fromkeys(cell.examples_unit for cell in cells))
     job: Columns = {"job": lambda _, cell: cell.job}
     seed: Columns = {"seed": lambda _, cell: str(cell.seed)}
+    run: Columns = {"run": lambda place, _: place.repeat or NONE}
     return {
         **(job if len({cell.job for cell in cells}) > 1 else {}),
         "link": lambda _, cell: cell.link,
         "hosts": lambda _, cell: f"{cell.hosts:,}",
         " or ".join(units): lambda _, cell: f"{cell.examples:,}",
         **(seed if len({cell.seed for cell in cells}) > 1 else {}),
+        **(run if any(place.repeat for place in places) else {}),
     }
 
 
