@@ -21,7 +21,7 @@ from lioncub.bench import naive, run, small_cases
 from lioncub.bench.cases import Case, cpu_bodies
 from lioncub.bench.config import BenchConfig
 from lioncub.bench.docs import MARKERS, write_docs
-from lioncub.bench.kernel_cases import NAIVE
+from lioncub.bench.kernel_cases import APPLY_ALONE, ENCODE_AHEAD, NAIVE
 from lioncub.bench.measure import Timing, measure, pooled, sample
 from lioncub.bench.page import page
 from lioncub.bench.records import Record, records_of
@@ -50,6 +50,7 @@ OURS = [LION, TWO_PHASE, f"{TWO_PHASE}, {BARE}", f"{LION}, {HALF}", f"{TWO_PHASE
 BODIES, LEFT_OUT = cpu_bodies()
 KERNELS = [
     "encode_signs",
+    ENCODE_AHEAD,
     "encode_signs, abstain",
     "encode_levels, 4 bits log",
     "encode_levels, 4 bits midrise",
@@ -60,6 +61,7 @@ KERNELS = [
     "count_ones of 4",
     "apply_, signs",
     "apply_, counts of 4",
+    APPLY_ALONE,
     "lion_",
     "count_matches",
     "fingerprint",
@@ -225,7 +227,7 @@ def made_up(body: str = "native") -> list[Record]:
         record(NAIVE, 2.0),
         record("encode_signs", 0.1, body, percent=85.0),
         record("encode_signs", 1.0, "torch", percent=85.0),
-        record("apply_, signs", 1.0, body, percent=85.0),
+        *(record(name, 1.0, body, percent=85.0) for name in ("apply_, signs", ENCODE_AHEAD, APPLY_ALONE)),
         *(record(f"majority of {n}, in cache", 0.099, body, bytes_read=10**9) for n in (2, 4, 8, 16)),
         record("majority of 32, in cache", 0.2, body, bytes_read=10**9),
         *(record(name, 0.00499, **tiny) for name in (small_cases.ENCODE, small_cases.APPLY, small_cases.STEP)),
@@ -248,7 +250,7 @@ def changed(records: Sequence[Record], which: str, **given: Any) -> list[Record]
 
 def test_all_that_was_asked_for_can_be_met() -> None:
     found = verdicts(made_up())
-    assert len(found) == 15
+    assert len(found) == 17
     assert [verdict.what for verdict in found if not verdict.met] == []
 
 
@@ -295,7 +297,7 @@ def test_what_was_not_measured_is_not_met() -> None:
 def test_lion_pytorch_is_asked_of_one_thread_only() -> None:
     records = [replace(record, threads=threads) for threads in (1, 2) for record in made_up()]
     assert [verdict.threads for verdict in verdicts(records) if "lion-pytorch" in verdict.what] == [1]
-    assert len(verdicts(records)) == 29
+    assert len(verdicts(records)) == 33
 
 
 # ---- configuration ---------------------------------------------------------------------------------------------------

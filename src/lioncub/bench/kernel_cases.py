@@ -16,6 +16,8 @@ from lioncub.kernels import Cut, Direction, Move, Part, Stride, Tally, UpdateVec
 from lioncub.layout import BLOCK, Ballot, Layout, Span
 
 NAIVE = "naive encode"
+ENCODE_AHEAD = "encode_signs, and the next momentum"
+APPLY_ALONE = "apply_, signs, x alone"
 WARM_CALLS = 256
 CPU = torch.device("cpu")
 
@@ -35,6 +37,8 @@ class Workbench:
         self.x, self.m, self.g = (torch.randn(self.numel, generator=generator) for _ in range(3))
         parts = [Part(self.m, self.g, 0.9, 0.1)]
         self.u = UpdateVector(parts, Layout((self.numel,), MOST_VOTERS), torch.float32, CPU)
+        ahead = [parts[0]._replace(next_m=torch.empty_like(self.m), next_beta=0.99, next_gain=0.01)]
+        self.u_and_next = replace(self.u, parts=ahead)
         self.rotating_bytes = config.rotating_bytes
         num_words = (self.rotating_bytes + self.numel) // 8  # a set is at most 8 bits an element
         self.random = torch.randint(-(2**63), 2**63 - 1, (num_words,), generator=generator).view(torch.uint8)
@@ -82,6 +86,13 @@ class Workbench:
             "encode_signs", lambda _: kernels.encode_signs(u, 0, abstain=False), read=8, written=1 / 8, ratio_to=NAIVE
         )
         yield signs
+        yield self.case(
+            ENCODE_AHEAD,
+            lambda _: kernels.encode_signs(self.u_and_next, 0, abstain=False),
+            read=8,
+            written=4 + 1 / 8,
+            limit="axpy",
+        )
         yield self.case(
             "encode_signs, abstain", lambda _: kernels.encode_signs(u, 0, abstain=True), read=8, written=2 / 8
         )
@@ -134,7 +145,7 @@ class Workbench:
         return Ballot(0, (Span(0, self.numel // num_voters, tuple(range(num_voters))),))
 
     def moving(self) -> Iterator[Case]:
-        """x and m are read and written, g is read."""
+        """x and m are read and written, g is read; where encoding has written the next momentum, x alone moves."""
         signs, counts = self.payloads(1)[0][0], self.payloads(3)[0][0]
         move = Move(self.x, 0, 1e-4, 0.9999, 4, self.m, self.g, 0.99, 0.01)
         for name, direction, bits in (
@@ -148,6 +159,14 @@ class Workbench:
                 written=8,
                 limit="axpy",
             )
+        x_alone = Move(self.x, 0, 1e-4, 0.9999, 4)
+        yield self.case(
+            APPLY_ALONE,
+            lambda _: kernels.apply_([x_alone], Direction("signs", signs)),
+            read=4 + 1 / 8,
+            written=4,
+            limit="axpy",
+        )
         stride = Stride(self.x, self.m, self.g, 1e-4, 0.9999, 0.9, 0.1, 0.99, 0.01)
         yield self.case("lion_", lambda _: kernels.lion_([stride]), read=12, written=8, limit="axpy")
 

@@ -32,8 +32,8 @@ def tables(records: Sequence[Record], verdicts: Sequence[Verdict]) -> list[Grid]
             "kernel",
             "Kernels",
             TIME | RATE,
-            "Median; percent of the in-run ceiling for the same bytes: apply_, lion_ and encode_values against the "
-            "axpy, all others against the read. Inputs in cache can exceed 100.",
+            "Median; percent of the in-run ceiling for the same bytes: apply_, lion_, encode_values and what writes "
+            "the next momentum against the axpy, all others against the read. Inputs in cache can exceed 100.",
         ),
         _grid(
             records,

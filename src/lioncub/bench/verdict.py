@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from lioncub.bench import small_cases
-from lioncub.bench.kernel_cases import NAIVE
+from lioncub.bench.kernel_cases import APPLY_ALONE, ENCODE_AHEAD, NAIVE
 from lioncub.bench.records import Record
 from lioncub.bench.step_cases import FUSED, LION, LION_PYTORCH, TWO_PHASE
 
@@ -67,7 +67,7 @@ class Results:
 
 
 def _verdicts(results: Results, threads: int) -> Iterator[Verdict]:
-    for name in ("encode_signs", "apply_, signs"):
+    for name in ("encode_signs", ENCODE_AHEAD, "apply_, signs", APPLY_ALONE):
         percent = results.figure(name, lambda record: record.percent)
         yield Verdict(f"{name}: of the ceiling", threads, percent, "≥", 85, "%")
     for n, relation, required in ((2, ">", 100), (4, ">", 100), (8, ">", 100), (16, ">", 100), (32, "≥", 50)):
