@@ -58,9 +58,12 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
     rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
     if not rows or rates_vary(found):
         return []
-    head = ["method", "where", "bits, up and down", "better by", "no worse by more than one standard error"]
-    note = f"Against {pairs[0][1].one.label}; the standard error is that of the difference of the two means."
-    return [Grid(f"{title}: against full precision", head, rows, note)]
+    head = ["method", "where", "bits", "better by", "within"]
+    note = (
+        f"Against {pairs[0][1].one.label}, with the standard error of the difference of the two means; within: no "
+        "worse by more than that. Bits: up and down."
+    )
+    return [Grid(f"{title}: against full precision", head, rows, note, num_texts=2)]
 
 
 def difference(sample: Sample, other: Sample) -> list[str] | None:
