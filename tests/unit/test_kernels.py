@@ -236,6 +236,36 @@ def test_lion(
         assert same_bits(a.m, b.m)
 
 
+def test_a_float16_momentum_is_left_to_torch() -> None:
+    """C++ has no bodies for it: picking one would jump anywhere."""
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves((1000, 65, 7), (torch.float32, torch.float16, torch.float32), "contiguous", 0, noise=False)
+        body.apply_(moves, cases.direction("signs", 18, 0))
+        strides = cases.strides(moves)
+        body.lion_(strides)
+        room = [torch.zeros_like(stride.m) for stride in strides]
+        parts = [
+            Part(stride.m, stride.g, 0.9, 0.1, next_m, 0.99, 0.01) for stride, next_m in zip(strides, room, strict=True)
+        ]
+        u = UpdateVector(parts, Layout((1000, 65), 1), torch.float32, torch.device("cpu"))
+        payload = body.encode_signs(u, 0, abstain=False).payload
+        outcomes.append([payload.view(torch.int16), *room, *(t for s in strides for t in (s.x, s.m))])
+    assert all(same_bits(mine, theirs) for mine, theirs in zip(*outcomes, strict=True))
+
+
+def test_tables_refuse_types_that_have_no_body() -> None:
+    f16, unknown = 2, 3
+    for ints, floats in (([0, 0, 0, 0, f16, 8], [0.0] * 4), ([0, 0, 0, 0, unknown, 0], [0.0] * 4)):
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_update(ints, floats)  # type: ignore[attr-defined]
+    for types in (f16 << 2, unknown, unknown << 4):
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_moves([0, 0, 0, 0, 0, types, 1, -1, 0], [0.0] * 4)  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_strides([0, 0, 0, 0, types, -1, 0], [0.0] * 6)  # type: ignore[attr-defined]
+
+
 def test_moving_a_large_tensor_with_threads() -> None:
     direction = cases.direction("ternary", 20_000, 1)
     for count in (1, 2, 3):

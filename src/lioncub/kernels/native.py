@@ -162,7 +162,7 @@ class _Table:
             if g is not None:
                 g_at, g_type = self.readable(g, length)
                 if next_m is not None:
-                    next_at, next_type = self.writable(next_m, length)
+                    next_at, next_type = self.momentum(next_m, length)
                     if next_type != m_type or self.staged:
                         raise ValueError("the next momentum must be contiguous and as precise as the momentum")
         self.ints += (start, length, m_at, g_at, m_type | g_type << 2, next_at)
@@ -196,6 +196,12 @@ class _Table:
             tensor = copy
         return tensor.data_ptr() or self._nowhere(length), kind
 
+    def momentum(self, tensor: Tensor, length: int) -> tuple[int, int]:
+        """The same for a momentum to be advanced: there is no C++ for any but these two formats."""
+        if tensor.dtype not in (torch.float32, torch.bfloat16):
+            raise _ForeignError
+        return self.writable(tensor, length)
+
     def _before_a_copy(self) -> None:
         if not self.may_copy:
             raise _StridedError
@@ -216,7 +222,8 @@ class _StridedError(Exception):
 
 
 class _ForeignError(Exception):
-    """An operand whose memory is not what the tensor says: a subclass, a lazy negation or zero. torch can take it."""
+    """What only torch can take: another format, or memory that is not what the tensor says (a subclass, a lazy
+    negation or zero)."""
 
 
 def _misfit(tensor: Tensor, length: int) -> ValueError:
@@ -330,7 +337,7 @@ def _apply(moves: Sequence[Move], direction: Direction, payload: Tensor, table: 
             x_at, x_type = table.writable(x, length)
             m_at = m_type = g_at = g_type = 0
             if m is not None and g is not None:
-                m_at, m_type = table.writable(m, length)
+                m_at, m_type = table.momentum(m, length)
                 g_at, g_type = table.readable(g, length)
             types = x_type | m_type << 2 | g_type << 4
             table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
@@ -375,7 +382,7 @@ def _lion(strides: Sequence[Stride], table: _Table) -> int:
         for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
             length = x.numel()
             x_at, x_type = table.writable(x, length)
-            m_at, m_type = table.writable(m, length)
+            m_at, m_type = table.momentum(m, length)
             g_at, g_type = table.readable(g, length)
             types = x_type | m_type << 2 | g_type << 4
             table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
