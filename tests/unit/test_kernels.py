@@ -294,6 +294,36 @@ def test_every_half_precision_number_survives(dtype: torch.dtype) -> None:
     assert same_bits(move.x, between.to(dtype))
 
 
+@pytest.fixture
+def flushing() -> Iterator[None]:
+    """The processor takes subnormal float32 numbers for zero."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormal numbers")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("flushing")
+def test_half_precision_does_not_depend_on_flushing() -> None:
+    """A subnormal float16 is a normal float32."""
+    every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    every = every[every.isfinite()]
+    move = replaced_x(every.clone())
+    native.apply_([move], Direction("values", torch.zeros(1024, 256, dtype=torch.uint8)))
+    assert same_bits(move.x, every)
+    outcomes = []
+    for body in (native, torch_ops):
+        x, m = every.clone(), torch.zeros(len(every))
+        u = UpdateVector([Part(every)], Layout((len(every),), 1), torch.float32, every.device)
+        body.lion_([kernels.Stride(x, m, every, 3e-5, 0.5, 0.9, 0.1, 0.99, 0.01)])
+        levels = body.encode_levels(u, 1, Levels(4, grid="log").quantiser)
+        outcomes.append((x, m, levels.payload, body.encode_signs(u, 1, abstain=True).payload))
+    (x, m, *mine), (expected_x, expected_m, *theirs) = outcomes
+    assert same_bits(x, expected_x)
+    assert same_bits(m, expected_m)
+    assert all(map(torch.equal, mine, theirs))
+
+
 def replaced_x(x: torch.Tensor) -> kernels.Move:
     return kernels.Move(x, 0, 1.0, 1.0, 1)
 
