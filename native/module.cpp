@@ -147,7 +147,7 @@ std::optional<Moves> read_moves(nb::sequence tuples, int64_t end) {
         Move move{};
         const View x = fields.tensor();
         move.start = fields.integer(), move.lr = fields.number(), move.decay = fields.number();
-        move.num_voters = std::max<int64_t>(fields.integer(), 1);
+        move.num_voters = fields.integer();
         const View m = fields.tensor_or_none(x.numel), g = fields.tensor_or_none(x.numel);
         move.beta = fields.number(), move.gain = fields.number(), move.noise = fields.noise();
         if (!fields.plain || m.type == Type::f16 || move.start < 0 || move.start > end - x.numel) return {};
@@ -350,7 +350,7 @@ void count_ones(int64_t base, int64_t stride, const Ints &voters, int planes, in
 // ---- moving --------------------------------------------------------------------------------------------------------
 
 void apply(const Moves &moves, int kind, int planes, int type, int64_t payload, int threads) {
-    const Direction direction{Kind(kind), planes, Type(type), at<void>(payload)};
+    const Direction direction{Kind(kind), planes, type_of(type), at<void>(payload)};
     nb::gil_scoped_release unlocked;
     parallel(threads, total_of(moves), GRAIN, BLOCK,
              [&](int64_t first, int64_t last) { chosen->apply(moves, direction, first, last); });

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -372,6 +373,25 @@ def test_what_does_not_fit_is_refused_before_anything_is_read() -> None:
         native.count_ones(cases.payloads(2, 1, 2, 0), Ballot(0, (Span(0, 64, (0,)),)))
     with pytest.raises(ValueError, match="cuts"):
         native.count_matches(cases.payload(1, 1, 0), cases.direction("signs", 1, 0), [Cut(0, 65, 1)], own_zeros=False)
+
+
+@pytest.mark.parametrize("call", cases.REFUSED.values(), ids=cases.REFUSED)
+def test_every_body_refuses_what_does_not_fit(call: Callable[[Any], object]) -> None:
+    """A crash, or wrong numbers, if it did not."""
+    for body in (native, torch_ops):
+        with pytest.raises(ValueError, match=r"need|not|choose|as many"):
+            call(body)
+
+
+@pytest.mark.parametrize("dtype", [*cases.STORED, torch.float64])
+def test_signs_of_numbers_of_every_type(dtype: torch.dtype) -> None:
+    values = cases.numbers(640, torch.float32, 0, finite=False).to(dtype)
+    outcomes = []
+    for body in (native, torch_ops):
+        move = replaced_x(torch.zeros(640))
+        body.apply_([move], Direction("sign-of", values.view(torch.uint8).view(10, -1), dtype))
+        outcomes.append(move.x)
+    assert same_bits(*outcomes)
 
 
 def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lioncub.kernels.bits import count_bits, from_planes, packed_planes, signs, unpack_bits
 from lioncub.kernels.bitsliced import count_ones, majority
+from lioncub.kernels.checks import check_cuts, check_moves, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
 from lioncub.layout import BLOCK
@@ -45,6 +46,7 @@ FAR_CHUNK = 1 << 24
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
     """u > 0 as a bit; a zero alternates with the step and the coordinate. ``abstain``: a second plane says u ≠ 0."""
+    check_update(u)
     return _encode(
         u, lambda first, values, _: _sign_planes(u, values, first, step, abstain=abstain), 2 if abstain else 1
     )
@@ -52,6 +54,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     """The sign plane of :func:`encode_signs`, then the planes of the magnitude's index."""
+    check_update(u)
     scales = units(u, quantiser.scale)
     if not all(bool(torch.isfinite(scale)) for scale in scales):
         return Encoded(_empty(u, quantiser.bits), finite=False)
@@ -70,6 +73,7 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     """The update vector itself, rounded to ``dtype``."""
+    check_update(u)
     out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     finite = True
     for first, values, _ in _chunks(u):
@@ -222,6 +226,7 @@ def blend_(m: Tensor, g: Tensor, beta: float, gain: float) -> Tensor:
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
     """Move every x along its part of the direction, and advance every m that is given."""
+    check_moves(moves, direction)
     for move in moves:
         x, m = _flat(move.x), None if move.m is None else _flat(move.m)
         g = None if move.g is None else move.g.reshape(-1)
@@ -240,6 +245,7 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
 
 def lion_(strides: Sequence[Stride]) -> int:
     """Plain Lion; returns how many elements stayed because their u is not finite."""
+    check_strides(strides)
     skipped = 0
     for stride in strides:
         x, m, g = _flat(stride.x), _flat(stride.m), stride.g.reshape(-1)
@@ -313,6 +319,7 @@ def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *,
     ``payload [blocks, bytes]``, or in shards as it was sent, ``[shards, blocks, bytes]``; the direction is whole.
     ``own_zeros``: index 0 of the payload means zero, which points nowhere.
     """
+    check_cuts(payload, direction, cuts)
     payload = payload.reshape(-1, payload.shape[-1])
     mine, *index = packed_planes(payload)
     total = 0
