@@ -175,7 +175,7 @@ def _stretches(u: UpdateVector) -> Iterator[tuple[int, int, int]]:
 
 
 def _operands(part: Part) -> dict[str, Any]:
-    m, g = (None if tensor is None else tensor.reshape(-1) for tensor in (part.m, part.g))
+    m, g = (None if tensor is None else _flat(tensor) for tensor in (part.m, part.g))
     return {"m": m, "g": g, "beta": part.beta, "gain": part.gain}
 
 
@@ -270,8 +270,8 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
 
 
 def _move(move: Move, toward: dict[str, Any]) -> None:
-    x = move.x.reshape(-1)
-    m, g = (None, None) if move.m is None or move.g is None else (move.m.reshape(-1), move.g.reshape(-1))
+    x = _flat(move.x)
+    m, g = (None, None) if move.m is None or move.g is None else (_flat(move.m), _flat(move.g))
     _launch(
         _kernels().move,
         x.device,
@@ -309,14 +309,14 @@ def lion_(strides: Sequence[Stride]) -> int:
 
 
 def _lion(stride: Stride, num_skipped: Tensor) -> None:
-    x, m = stride.x.reshape(-1), stride.m.reshape(-1)
+    x, m = _flat(stride.x), _flat(stride.m)
     _launch(
         _kernels().lion,
         x.device,
         _programs(len(x), ELEMENTS),
         x=x,
         m=m,
-        g=stride.g.reshape(-1),
+        g=_flat(stride.g),
         num_skipped=num_skipped,
         length=len(x),
         lr=stride.lr,
@@ -342,8 +342,13 @@ def _noise(x: Tensor, noise: Noise | None) -> dict[str, Any]:
     return {"noise_low": low, "noise_high": high, "STOCHASTIC": noise is not None and x.dtype == torch.bfloat16}
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """Its elements one after the other in memory, as the kernels read them: a copy where they are not."""
+    return tensor.resolve_neg().contiguous().view(-1)
+
+
 def _write_back(tensor: Tensor, flat: Tensor) -> None:
-    """Where a tensor has no flat view, ``flat`` is a copy."""
+    """Where ``flat`` is a copy."""
     if tensor.data_ptr() != flat.data_ptr():
         tensor.copy_(flat.view(tensor.shape))
 
