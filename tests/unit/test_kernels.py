@@ -61,6 +61,14 @@ def threads(count: int) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
+def test_blocks_that_choose_a_body_nest() -> None:
+    cpu = torch.device("cpu")
+    with kernels.using("native"), kernels.using("torch"):
+        with kernels.using("native"):
+            assert kernels.body_for(cpu) is native
+        assert kernels.body_for(cpu) is torch_ops
+
+
 # ---- encoding ------------------------------------------------------------------------------------------------------
 
 
