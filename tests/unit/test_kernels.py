@@ -158,6 +158,14 @@ def test_count_ones(workers: int) -> None:
         assert torch.equal(native.count_ones(payloads, ballot), torch_ops.count_ones(payloads, ballot))
 
 
+def test_nobody_votes() -> None:
+    payloads, nobody = cases.payloads(3, 4, 1, 0), Ballot(0, (Span(0, 256, ()),))
+    for codec in (Vote(), Vote(ties="zero")):
+        mine = native.majority(payloads, nobody, codec.tally)
+        assert torch.equal(mine, torch_ops.majority(payloads, nobody, codec.tally))
+    assert not native.count_ones(payloads, nobody).any()
+
+
 def test_a_large_vote_shared_by_threads() -> None:
     for workers in (2, 4, 5, 7, 8, 16, 33):
         payloads = cases.payloads(workers, 20_003, 1, workers)
