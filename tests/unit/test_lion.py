@@ -303,3 +303,17 @@ def test_a_momentum_that_somebody_made_half_precision() -> None:
     optimizer.step()
     assert torch.equal(param, torch.full((1000,), 1 - 0.1))
     assert torch.equal(optimizer.state[param]["exp_avg"], torch.full((1000,), 0.01).half())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lr": "x"}, {"lr": None}, {"betas": ("a", "b")}, {"betas": (0.9, None)}, {"weight_decay": "x"}, {"lr": 1j}],
+    ids=str,
+)
+def test_settings_that_are_not_numbers(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(settings))}=.*number"):
+        Lion(parameters(), **settings)
+
+
+def test_a_learning_rate_in_a_tensor() -> None:
+    assert float(Lion(parameters(), lr=torch.tensor(0.5)).param_groups[0]["lr"]) == 0.5  # type: ignore[arg-type]
