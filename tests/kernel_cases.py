@@ -10,7 +10,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lioncub.kernels import Cut, Direction, Move, Noise, Part, Stride, Tally, UpdateVector
+from lioncub.kernels import Cut, Direction, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.layout import Ballot, Layout, Span
 
 SIZES = (0, 1, 7, 8, 63, 64, 65, 127, 300, 1023, 1024, 1025, 5000)
@@ -184,6 +184,10 @@ def refused_calls() -> dict[str, Callable[[Any], object]]:
         u = UpdateVector(parts, Layout(lengths, 1), torch.float32, torch.device("cpu"))
         return lambda body: body.encode_signs(u, 0, abstain=False)
 
+    def quantised(quantiser: Quantiser) -> Callable[[Any], object]:
+        u = UpdateVector.of(x, Layout((640,), 1))
+        return lambda body: body.encode_levels(u, 0, quantiser)
+
     calls = {f"a direction: {name}": moved(toward, None) for name, toward in refused_directions().items()}
     calls |= {f"an outcome: {name}": matched(toward) for name, toward in refused_directions().items()}
     for name, operand in {"short": torch.zeros(3), "elsewhere": torch.zeros(640, device="meta")}.items():
@@ -194,6 +198,16 @@ def refused_calls() -> dict[str, Callable[[Any], object]]:
             f"a gradient of a part: {name}": encoded((640,), Part(x, operand, 0.9, 0.1)),
         }
     return calls | {
+        **{
+            f"levels: {quantiser}": quantised(Quantiser(*quantiser))
+            for quantiser in (
+                ("midrise", 1, "l1"),
+                ("midrise", 9, "l1"),
+                ("log", 4, "l1", 4),
+                ("loud", 4, "l1"),
+                ("midrise", 4, "l3"),
+            )
+        },
         "fewer parts than lengths": encoded((640, 1), Part(x)),
         "before the direction": lambda body: body.apply_([Move(x, -1, 0.1, 1.0, 1)], signs),
         "an unknown voter": lambda body: body.majority(votes, Ballot(0, (Span(0, 256, (0, 1, 9)),)), vote),

@@ -410,6 +410,29 @@ def test_signs_of_numbers_of_every_type(dtype: torch.dtype) -> None:
     assert same_bits(*outcomes)
 
 
+def test_the_edges_are_the_same_in_all_bodies() -> None:
+    """Counts that nobody voted on, elements in no span, payloads at odd addresses, no tensors at all."""
+    votes, odd = cases.payloads(3, 4, 1, 0), cases.payload(1, 4 * 32 + 1, 0).view(-1)[3 : 3 + 4 * 256].view(4, 256)
+    nothing = UpdateVector([], Layout((), 1), torch.float32, torch.device("cpu"))
+    outcomes = []
+    for body in (native, torch_ops):
+        found = []
+        for num_voters in (-1, 0, 3):
+            x = torch.zeros(256)
+            body.apply_([kernels.Move(x, 0, 1.0, 1.0, num_voters)], cases.direction("counts", 4, 0))
+            found.append(x)
+        for kind in ("values", "sign-of"):
+            x = torch.zeros(256)
+            body.apply_([replaced_x(x)], Direction(kind, odd))
+            found.append(x.view(torch.int32))
+        for spans in ((), (Span(0, 64, (0, 1, 2)),), (Span(70, 130, (1,)), Span(130, 256, (0,)))):
+            found += [body.majority(votes, Ballot(0, spans), Vote().tally), body.count_ones(votes, Ballot(0, spans))]
+        found.append(body.encode_signs(nothing, 0, abstain=False).payload)
+        found.append(body.encode_levels(nothing, 0, Levels(3).quantiser).payload)
+        outcomes.append(found)
+    assert all(map(torch.equal, *outcomes))
+
+
 def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:
     tally = replace_magnitudes(tuple(sorted(range(3, 35))))
     payloads, ballot = cases.payloads(4, 5, 6, 0), cases.ballot(5, 4, 0, 0)

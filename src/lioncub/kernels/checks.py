@@ -13,7 +13,8 @@ from functools import cache
 import torch
 from torch import Tensor
 
-from lioncub.kernels.operands import Cut, Direction, Move, Stride, UpdateVector
+from lioncub.errors import ConfigError
+from lioncub.kernels.operands import Cut, Direction, Move, Quantiser, Stride, UpdateVector
 from lioncub.layout import BLOCK, Ballot
 
 PLANE_BYTES = BLOCK // 8
@@ -30,6 +31,14 @@ def check_update(u: UpdateVector, device: torch.device | None = None) -> None:
         _check_tensors((m, g, next_m), length, device)
         if next_m is not None and m is not None and not (next_m.dtype == m.dtype and next_m.is_contiguous()):
             raise ValueError("the next momentum must be contiguous and as precise as the momentum")
+
+
+def check_quantiser(quantiser: Quantiser) -> None:
+    grid, bits, scale, log2_base = quantiser
+    if grid not in ("midrise", "log", "midtread") or scale not in ("l1", "linf"):
+        raise ConfigError(f"grid={grid!r}, scale={scale!r}: choose midrise, log or midtread, and l1 or linf")
+    if not 2 <= bits <= 8 or not 1 <= log2_base <= 3:
+        raise ConfigError(f"{bits} bits, a base of 2^{log2_base}: choose 2 to 8 bits, and a base of 2, 4 or 8")
 
 
 def check_ballot(payloads: Tensor, ballot: Ballot, planes: int, device: torch.device | None = None) -> None:

@@ -18,7 +18,15 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
-from lioncub.kernels.checks import check_ballot, check_cuts, check_direction, check_moves, check_strides, check_update
+from lioncub.kernels.checks import (
+    check_ballot,
+    check_cuts,
+    check_direction,
+    check_moves,
+    check_quantiser,
+    check_strides,
+    check_update,
+)
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
 from lioncub.layout import BLOCK, Ballot
@@ -87,6 +95,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
+    check_quantiser(quantiser)
     grid, bits, scale, log2_base = quantiser
     if (operands := _operands(u)) is None:
         return torch_ops.encode_levels(u, step, quantiser)
@@ -237,7 +246,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
         return torch_ops.majority(payloads, ballot, tally)
     check_ballot(payloads, ballot, 1 + tally.index_bits, CPU)
     rows = _rows(payloads)
-    out = torch.empty(rows.shape[1], 16 if tally.ternary else 8, dtype=torch.uint8, device=rows.device)
+    out = _outcome(ballot, rows.shape[1], 2 if tally.ternary else 1)
     for span in ballot.spans:
         casting = span.casting_voter(ballot.step) if tally.casting and span.voters else -1
         _native.majority(
@@ -261,7 +270,7 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
     check_ballot(payloads, ballot, 1, CPU)
     rows = _rows(payloads)
     planes = len(payloads).bit_length()
-    out = torch.empty(rows.shape[1], 8 * planes, dtype=torch.uint8, device=rows.device)
+    out = _outcome(ballot, rows.shape[1], planes)
     threads = torch.get_num_threads()
     for span in ballot.spans:
         voters = list(span.voters)
@@ -269,6 +278,13 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
             rows.data_ptr(), rows.stride(0), voters, planes, span.start, span.stop, out.data_ptr(), threads
         )
     return out
+
+
+def _outcome(ballot: Ballot, blocks: int, planes: int) -> Tensor:
+    """Room for an outcome; zeros only where spans leave gaps, for they cost a pass over memory."""
+    ends = [0, *(end for span in ballot.spans for end in (span.start, span.stop)), blocks * BLOCK]
+    gapless = all(end == start for end, start in zip(ends[::2], ends[1::2], strict=True))
+    return (torch.empty if gapless else torch.zeros)(blocks, 8 * planes, dtype=torch.uint8)
 
 
 @cache

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lioncub.kernels.bits import count_bits, from_planes, packed_planes, signs, unpack_bits
+from lioncub.kernels.bits import as_numbers, count_bits, from_planes, packed_planes, signs, unpack_bits
 from lioncub.kernels.bitsliced import count_ones, majority
-from lioncub.kernels.checks import check_cuts, check_moves, check_strides, check_update
+from lioncub.kernels.checks import check_cuts, check_moves, check_quantiser, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
 from lioncub.layout import BLOCK
@@ -54,6 +54,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     """The sign plane of :func:`encode_signs`, then the planes of the magnitude's index."""
+    check_quantiser(quantiser)
     check_update(u)
     scales = units(u, quantiser.scale)
     if not all(bool(torch.isfinite(scale)) for scale in scales):
@@ -273,9 +274,9 @@ def direction_values(direction: Direction, start: int, stop: int, num_voters: in
     blocks = direction.payload[first : -(-stop // BLOCK)]
     part = slice(start - first * BLOCK, stop - first * BLOCK)
     if direction.kind == "values":
-        return blocks.reshape(-1).view(torch.float32)[part]
+        return as_numbers(blocks, torch.float32).reshape(-1)[part]
     if direction.kind == "sign-of":
-        return torch.sign(blocks.reshape(-1).view(direction.dtype)[part].to(torch.float32))
+        return torch.sign(as_numbers(blocks, direction.dtype).reshape(-1)[part].to(torch.float32))
     planes = [unpack_bits(plane)[part].to(torch.float32) for plane in packed_planes(blocks)]
     if direction.kind == "signs":
         sign = planes[0].mul_(2).sub_(1)

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
-from lioncub.kernels.checks import check_ballot, check_cuts, check_moves, check_strides, check_update
+from lioncub.kernels.checks import check_ballot, check_cuts, check_moves, check_quantiser, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint, sample
 from lioncub.layout import BLOCK, Ballot, Span
@@ -83,6 +83,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     if u.dtype != torch.float32:
         return torch_ops.encode_levels(u, step, quantiser)
+    check_quantiser(quantiser)
     check_update(u)
     grid = {"GRID": quantiser.grid, "SCALE": quantiser.scale, "LOG2_BASE": quantiser.log2_base}
     return _encode_planes(u, step, _units(u, quantiser.scale), quantiser.bits, grid)
@@ -168,7 +169,7 @@ def _mean_magnitude(operands: dict[str, Any], result: dict[str, Any]) -> None:
 
 def _stretches(u: UpdateVector) -> Iterator[tuple[int, int, int]]:
     """Every part's number, start and stop; the padding belongs to the last one."""
-    stops = [*u.layout.starts[1:], u.layout.padded_numel]
+    stops = (*u.layout.starts, u.layout.padded_numel)[1:]
     for number, (start, stop) in enumerate(zip(u.layout.starts, stops, strict=True)):
         if start < stop:
             yield number, start, stop
