@@ -283,6 +283,34 @@ def test_tables_refuse_types_that_have_no_body() -> None:
             native._native.table_strides([0, 0, 0, 0, types, -1, 0], [0.0] * 6)  # type: ignore[attr-defined]
 
 
+def test_one_tensor_that_is_not_plain_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for all plain ones, one for each of the rest; a float16 momentum is torch's."""
+    calls = []
+
+    def counted(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*operands: Any) -> Any:
+            calls.append(kernel)
+            return kernel(*operands)
+
+        return call
+
+    for name in ("lion", "apply"):
+        kernel = getattr(native._native, name)  # type: ignore[attr-defined]
+        monkeypatch.setattr(native._native, name, counted(kernel))  # type: ignore[attr-defined]
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves((7,) * 40, (torch.float32,) * 3, "contiguous", 0, noise=False)
+        moves[5] = moves[5]._replace(x=cases.in_some_order(moves[5].x, "strided"))
+        moves[9] = moves[9]._replace(m=cases.numbers(7, torch.float16, 3))
+        body.apply_(moves, cases.direction("signs", 5, 0))
+        body.lion_(cases.strides(moves))
+        outcomes.append(moves)
+    assert len(calls) == 4
+    for mine, theirs in zip(*outcomes, strict=True):
+        assert same_bits(mine.x, theirs.x)
+        assert mine.m is None or theirs.m is None or same_bits(mine.m, theirs.m)
+
+
 def test_moving_a_large_tensor_with_threads() -> None:
     direction = cases.direction("ternary", 20_000, 1)
     for count in (1, 2, 3):

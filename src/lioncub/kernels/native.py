@@ -321,11 +321,16 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
     if plain is not None:
         return _move(plain, direction, payload)
     check_moves(moves, direction, CPU)
-    try:
-        _apply(moves, direction, payload, _Table(may_copy=len(moves) == 1))
-    except _StridedError:  # one by one, so that there is one copy at a time
-        for move in moves:
-            _apply([move], direction, payload, _Table())
+    table, rest = _Table(may_copy=False), []
+    for move in moves:
+        try:
+            _add_move(table, move)
+        except (_StridedError, _ForeignError):
+            rest.append(move)
+    _move(_native.table_moves(table.ints, table.floats), direction, payload)
+    for move in rest:  # one by one, so that there is one copy at a time
+        _move_alone(move, direction, payload)
+    return None
 
 
 def _move(moves: _native.Moves, direction: Direction, payload: Tensor) -> None:
@@ -333,21 +338,27 @@ def _move(moves: _native.Moves, direction: Direction, payload: Tensor) -> None:
     _native.apply(moves, kind, planes, dtype, payload.data_ptr(), torch.get_num_threads())
 
 
-def _apply(moves: Sequence[Move], direction: Direction, payload: Tensor, table: _Table) -> None:
+def _move_alone(move: Move, direction: Direction, payload: Tensor) -> None:
+    table = _Table()
     try:
-        for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
-            x_at, x_type = table.writable(x)
-            m_at = m_type = g_at = g_type = 0
-            if m is not None and g is not None:
-                m_at, m_type = table.momentum(m)
-                g_at, g_type = table.readable(g)
-            types = x_type | m_type << 2 | g_type << 4
-            table.ints += (start, x.numel(), x_at, m_at, g_at, types, num_voters, *(noise or NO_NOISE))
-            table.floats += (lr, decay, beta, gain)
+        _add_move(table, move)
     except _ForeignError:
-        return torch_ops.apply_(moves, direction)
+        return torch_ops.apply_([move], direction)
     _move(_native.table_moves(table.ints, table.floats), direction, payload)
     return table.write_back()
+
+
+def _add_move(table: _Table, move: Move) -> None:
+    """All of it or, where an error says that the table cannot take it, nothing."""
+    x, start, lr, decay, num_voters, m, g, beta, gain, noise = move
+    x_at, x_type = table.writable(x)
+    m_at = m_type = g_at = g_type = 0
+    if m is not None and g is not None:
+        m_at, m_type = table.momentum(m)
+        g_at, g_type = table.readable(g)
+    types = x_type | m_type << 2 | g_type << 4
+    table.ints += (start, x.numel(), x_at, m_at, g_at, types, num_voters, *(noise or NO_NOISE))
+    table.floats += (lr, decay, beta, gain)
 
 
 def lion_(strides: Sequence[Stride]) -> int:
@@ -355,10 +366,14 @@ def lion_(strides: Sequence[Stride]) -> int:
     if plain is not None:
         return _native.lion(plain, torch.get_num_threads())
     check_strides(strides, CPU)
-    try:
-        return _lion(strides, _Table(may_copy=False))
-    except _StridedError:  # one by one, so that there is one copy at a time
-        return sum(_lion([_as_it_lies(stride)], _Table()) for stride in strides)
+    table, rest = _Table(may_copy=False), []
+    for stride in strides:
+        try:
+            _add_stride(table, stride)
+        except (_StridedError, _ForeignError):
+            rest.append(stride)
+    skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
+    return skipped + sum(_lion_alone(_as_it_lies(stride)) for stride in rest)  # so that there is one copy at a time
 
 
 def _as_it_lies(stride: Stride) -> Stride:
@@ -380,20 +395,26 @@ def _in_memory(tensor: Tensor) -> Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 
-def _lion(strides: Sequence[Stride], table: _Table) -> int:
+def _lion_alone(stride: Stride) -> int:
+    table = _Table()
     try:
-        for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
-            x_at, x_type = table.writable(x)
-            m_at, m_type = table.momentum(m)
-            g_at, g_type = table.readable(g)
-            types = x_type | m_type << 2 | g_type << 4
-            table.ints += (x.numel(), x_at, m_at, g_at, types, *(noise or NO_NOISE))
-            table.floats += (lr, decay, beta1, gain1, beta2, gain2)
+        _add_stride(table, stride)
     except _ForeignError:
-        return torch_ops.lion_(strides)
+        return torch_ops.lion_([stride])
     skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
     table.write_back()
     return skipped
+
+
+def _add_stride(table: _Table, stride: Stride) -> None:
+    """As :func:`_add_move`."""
+    x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise = stride
+    x_at, x_type = table.writable(x)
+    m_at, m_type = table.momentum(m)
+    g_at, g_type = table.readable(g)
+    types = x_type | m_type << 2 | g_type << 4
+    table.ints += (x.numel(), x_at, m_at, g_at, types, *(noise or NO_NOISE))
+    table.floats += (lr, decay, beta1, gain1, beta2, gain2)
 
 
 NO_NOISE = Noise(-1, 0)
