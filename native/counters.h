@@ -241,9 +241,9 @@ inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *o
         return;
     }
     const bool streams = (last - first) * 8 >= STREAMED_BYTES && aligned(out + first);
-    const auto twice = std::find(rows.begin(), rows.end() - 1, rows.back());
-    if (rows.size() == 5 && !tally.ternary && twice != rows.end() - 1) {
-        return majority_of_four(rows, twice - rows.begin(), out, first, last, streams);
+    if (rows.size() == 5 && !tally.ternary) {
+        const auto twice = std::find(rows.begin(), rows.end() - 1, rows.back());
+        if (twice != rows.end() - 1) return majority_of_four(rows, twice - rows.begin(), out, first, last, streams);
     }
     const int planes = bit_length(rows.size());
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {

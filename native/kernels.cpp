@@ -356,7 +356,8 @@ void toward_signs(const Direction &d, int64_t start, int64_t n, float lr, float 
     }
 }
 
-void toward_counts(const Direction &d, int64_t start, int64_t n, float lr, float num_voters, float *out) {
+void toward_counts(const Direction &d, int64_t start, int64_t n, float lr, int64_t num_voters, float *out) {
+    const float voters = float(num_voters), divisor = float(std::max<int64_t>(num_voters, 1));
     auto words = static_cast<const uint64_t *>(d.payload);
     for (int64_t j = 0; j < n; j += BLOCK) {
         alignas(64) uint32_t count[BLOCK] = {};
@@ -367,7 +368,7 @@ void toward_counts(const Direction &d, int64_t start, int64_t n, float lr, float
                 for (uint32_t i = 0; i < 32; ++i) count[32 * half + i] += (bits >> i & 1) << k;
             }
         }
-        for (int i = 0; i < BLOCK; ++i) out[j + i] = (float(int32_t(count[i])) * 2 - num_voters) / num_voters * lr;
+        for (int i = 0; i < BLOCK; ++i) out[j + i] = (float(int32_t(count[i])) * 2 - voters) / divisor * lr;
     }
 }
 
@@ -384,10 +385,12 @@ void toward(const Direction &d, const Move &move, int64_t offset, int64_t n, flo
     const int64_t start = move.start + offset;
     switch (d.kind) {
         case Kind::signs: return toward_signs(d, start, n, move.lr, out);
-        case Kind::counts: return toward_counts(d, start, n, move.lr, float(move.num_voters), out);
-        case Kind::sign_of:
-            return d.type == Type::f32 ? toward_signs_of<F32>(d, start, n, move.lr, out)
-                                       : toward_signs_of<BF16>(d, start, n, move.lr, out);
+        case Kind::counts: return toward_counts(d, start, n, move.lr, move.num_voters, out);
+        case Kind::sign_of: {
+            static constexpr decltype(&toward_signs_of<F32>) bodies[3] = {toward_signs_of<F32>, toward_signs_of<BF16>,
+                                                                          toward_signs_of<F16>};
+            return bodies[int(d.type)](d, start, n, move.lr, out);
+        }
         case Kind::values: {
             auto values = static_cast<const float *>(d.payload) + start;
             for (int64_t j = 0; j < n; ++j) out[j] = values[j] * move.lr;

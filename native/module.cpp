@@ -55,6 +55,18 @@ void expect(bool condition, const char *what) {
     if (!condition) throw std::invalid_argument(what);
 }
 
+Type type_of(int64_t bits) {
+    expect((bits & 3) <= 2, "a type is float32, bfloat16 or float16");
+    return Type(bits & 3);
+}
+
+// Momenta are advanced in float32 and bfloat16: of float16 there are no bodies.
+Type momentum_type(int64_t bits) {
+    const Type type = type_of(bits);
+    expect(type != Type::f16, "a momentum that is advanced is float32 or bfloat16");
+    return type;
+}
+
 Noise noise_of(int64_t low, int64_t high) { return {low >= 0, uint32_t(low), uint32_t(high)}; }
 
 // ---- operands from the tuples of operands.py; nothing where some tensor is not plain -------------------------------
@@ -116,7 +128,7 @@ std::optional<Update> read_update(nb::sequence parts, nb::sequence starts, nb::s
         part.beta = fields.number(), part.gain = fields.number();
         const View next = fields.tensor_or_none(part.numel);
         part.next_beta = fields.number(), part.next_gain = fields.number();
-        if (!fields.plain || (next.data && next.type != m.type)) return {};
+        if (!fields.plain || (next.data && (next.type != m.type || m.type == Type::f16))) return {};
         part.m = m.data, part.m_type = m.type;
         if (m.data) part.g = g.data, part.g_type = g.type;
         if (part.g) part.next = next.data;
@@ -135,7 +147,7 @@ std::optional<Moves> read_moves(nb::sequence tuples, int64_t end) {
         Move move{};
         const View x = fields.tensor();
         move.start = fields.integer(), move.lr = fields.number(), move.decay = fields.number();
-        move.num_voters = std::max<int64_t>(fields.integer(), 1);
+        move.num_voters = fields.integer();
         const View m = fields.tensor_or_none(x.numel), g = fields.tensor_or_none(x.numel);
         move.beta = fields.number(), move.gain = fields.number(), move.noise = fields.noise();
         if (!fields.plain || m.type == Type::f16 || move.start < 0 || move.start > end - x.numel) return {};
@@ -174,8 +186,9 @@ Update table_update(const Ints &ints, const Floats &floats) {
     for (size_t k = 0; k < ints.size() / 6; ++k) {
         const int64_t *i = &ints[6 * k];
         const double *f = &floats[4 * k];
-        update.parts.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[5]), Type(i[4] & 3),
-                                Type(i[4] >> 2 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3])});
+        const Type m_type = i[5] ? momentum_type(i[4]) : type_of(i[4]);
+        update.parts.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[5]), m_type, type_of(i[4] >> 2),
+                                float(f[0]), float(f[1]), float(f[2]), float(f[3])});
     }
     return update;
 }
@@ -187,9 +200,9 @@ Moves table_moves(const Ints &ints, const Floats &floats) {
     for (size_t k = 0; k < ints.size() / 9; ++k) {
         const int64_t *i = &ints[9 * k];
         const double *f = &floats[4 * k];
-        moves.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[4]), Type(i[5] & 3),
-                         Type(i[5] >> 2 & 3), Type(i[5] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]),
-                         i[6], noise_of(i[7], i[8])});
+        moves.push_back({i[0], i[1], at<void>(i[2]), at<void>(i[3]), at<void>(i[4]), type_of(i[5]),
+                         momentum_type(i[5] >> 2), type_of(i[5] >> 4), float(f[0]), float(f[1]), float(f[2]),
+                         float(f[3]), i[6], noise_of(i[7], i[8])});
     }
     return moves;
 }
@@ -201,9 +214,9 @@ Strides table_strides(const Ints &ints, const Floats &floats) {
     for (size_t k = 0; k < ints.size() / 7; ++k) {
         const int64_t *i = &ints[7 * k];
         const double *f = &floats[6 * k];
-        strides.push_back({i[0], at<void>(i[1]), at<void>(i[2]), at<void>(i[3]), Type(i[4] & 3), Type(i[4] >> 2 & 3),
-                           Type(i[4] >> 4 & 3), float(f[0]), float(f[1]), float(f[2]), float(f[3]), float(f[4]),
-                           float(f[5]), noise_of(i[5], i[6])});
+        strides.push_back({i[0], at<void>(i[1]), at<void>(i[2]), at<void>(i[3]), type_of(i[4]),
+                           momentum_type(i[4] >> 2), type_of(i[4] >> 4), float(f[0]), float(f[1]), float(f[2]),
+                           float(f[3]), float(f[4]), float(f[5]), noise_of(i[5], i[6])});
     }
     return strides;
 }
@@ -337,7 +350,7 @@ void count_ones(int64_t base, int64_t stride, const Ints &voters, int planes, in
 // ---- moving --------------------------------------------------------------------------------------------------------
 
 void apply(const Moves &moves, int kind, int planes, int type, int64_t payload, int threads) {
-    const Direction direction{Kind(kind), planes, Type(type), at<void>(payload)};
+    const Direction direction{Kind(kind), planes, type_of(type), at<void>(payload)};
     nb::gil_scoped_release unlocked;
     parallel(threads, total_of(moves), GRAIN, BLOCK,
              [&](int64_t first, int64_t last) { chosen->apply(moves, direction, first, last); });

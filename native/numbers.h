@@ -59,8 +59,10 @@ struct F16 {
     static constexpr bool noisy = false;
     static float get(Raw raw) {
         uint32_t sign = uint32_t(raw & 0x8000) << 16, rest = uint32_t(raw & 0x7FFF) << 13;
-        // The exponent's bias grows by 112; as a product, subnormals come out normalised.
-        uint32_t wide = bits_as<uint32_t>(bits_as<float>(rest) * bits_as<float>(uint32_t(0x77800000)));
+        // The exponent's bias grows by 112. Subnormals are integers times 2^-24, made without a subnormal float on the
+        // way: where the processor flushes those to zero, it would lose them.
+        uint32_t normal = rest + 0x38000000, subnormal = bits_as<uint32_t>(float(int32_t(raw & 0x03FF)) * 0x1p-24f);
+        uint32_t wide = rest < 0x00800000 ? subnormal : normal;
         return bits_as<float>(sign | (rest >= 0x0F800000 ? rest | 0x7F800000 : wide));
     }
     static Raw put(float value, uint32_t) {

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lioncub.kernels import Direction, Move, Noise, Part, Stride, UpdateVector
+from lioncub.kernels import Cut, Direction, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.layout import Ballot, Layout, Span
 
 SIZES = (0, 1, 7, 8, 63, 64, 65, 127, 300, 1023, 1024, 1025, 5000)
+SMALL = (0, 1, 7, 8, 63, 64, 65, 127, 300)
+"""For a body that is interpreted."""
 STORED = (torch.float32, torch.bfloat16, torch.float16)
 MOMENTA = (torch.float32, torch.bfloat16)
 AWKWARD = (0.0, -0.0, 1e-45, -1e-40, 6e-8, 65504.0, -1e30, 3e38)
@@ -47,9 +50,9 @@ ORDERS = ("contiguous", "unaligned", "strided")
 
 
 @draws
-def updates(draw: Callable[..., object], finite: bool = True) -> UpdateVector:
+def updates(draw: Callable[..., object], among: Sequence[int] = SIZES, finite: bool = True) -> UpdateVector:
     """A bucket of one to four tensors, some of them absent, some given as they are."""
-    sizes = draw(st.lists(st.sampled_from(SIZES), min_size=1, max_size=4))
+    sizes = draw(st.lists(st.sampled_from(among), min_size=1, max_size=4))
     seed = draw(st.integers(0, 2**31))
     assert isinstance(sizes, list)
     assert isinstance(seed, int)
@@ -139,3 +142,81 @@ def same_bits(a: Tensor, b: Tensor) -> bool:
     if not torch.equal(nan, torch.isnan(b)):
         return False
     return torch.equal(a.contiguous().view(torch.int32)[~nan], b.contiguous().view(torch.int32)[~nan])
+
+
+# ---- what no body may accept ---------------------------------------------------------------------------------------
+
+
+def refused_directions() -> dict[str, Direction]:
+    """For ten blocks of parameters on the CPU."""
+    return {
+        "too short": Direction("signs", payload(9, 1, 0)),
+        "no planes": Direction("signs", payload(10, 0, 0)),
+        "three planes of signs": Direction("signs", payload(10, 3, 0)),
+        "half a plane": Direction("counts", payload(10, 1, 0)[:, :4]),
+        "more planes than float32 can count": Direction("counts", payload(10, 25, 0)),
+        "values of two bytes": Direction("values", payload(10, 16, 0)),
+        "signs for values": Direction("values", payload(10, 1, 0)),
+        "bfloat16 for float32": Direction("sign-of", payload(10, 16, 0)),
+        "the signs of integers": Direction("sign-of", payload(10, 32, 0), torch.int32),
+        "not bytes": Direction("signs", payload(10, 1, 0).long()),
+        "elsewhere": Direction("signs", payload(10, 1, 0).to("meta")),
+        "flat": Direction("signs", payload(10, 1, 0).view(-1)),
+        "of no kind": Direction("sings", payload(10, 1, 0)),  # type: ignore[arg-type]
+    }
+
+
+def refused_calls() -> dict[str, Callable[[Any], object]]:
+    """Each takes a body."""
+    x, mine, votes = torch.zeros(640), payload(10, 1, 0), payloads(3, 4, 1, 0)
+    signs, vote = Direction("signs", mine), Tally((1,), casting=True, ternary=False)
+
+    def moved(toward: Direction, m: Tensor | None) -> Callable[[Any], object]:
+        return lambda body: body.apply_([Move(x, 0, 0.1, 1.0, 1, m, x)], toward)
+
+    def matched(toward: Direction) -> Callable[[Any], object]:
+        return lambda body: body.count_matches(mine, toward, [Cut(0, 640, 1)], own_zeros=False)
+
+    def lion(m: Tensor, g: Tensor) -> Callable[[Any], object]:
+        return lambda body: body.lion_([Stride(x, m, g, 0.1, 1.0, 0.9, 0.1, 0.99, 0.01)])
+
+    def encoded(lengths: tuple[int, ...], *parts: Part) -> Callable[[Any], object]:
+        u = UpdateVector(parts, Layout(lengths, 1), torch.float32, torch.device("cpu"))
+        return lambda body: body.encode_signs(u, 0, abstain=False)
+
+    def quantised(quantiser: Quantiser) -> Callable[[Any], object]:
+        u = UpdateVector.of(x, Layout((640,), 1))
+        return lambda body: body.encode_levels(u, 0, quantiser)
+
+    calls = {f"a direction: {name}": moved(toward, None) for name, toward in refused_directions().items()}
+    calls |= {f"an outcome: {name}": matched(toward) for name, toward in refused_directions().items()}
+    for name, operand in {"short": torch.zeros(3), "elsewhere": torch.zeros(640, device="meta")}.items():
+        calls |= {
+            f"a momentum of Lion: {name}": lion(operand, x),
+            f"a gradient of Lion: {name}": lion(x.clone(), operand),
+            f"a momentum of a move: {name}": moved(signs, operand),
+            f"a gradient of a part: {name}": encoded((640,), Part(x, operand, 0.9, 0.1)),
+        }
+    return calls | {
+        **{
+            f"levels: {quantiser}": quantised(Quantiser(*quantiser))
+            for quantiser in (
+                ("midrise", 1, "l1"),
+                ("midrise", 9, "l1"),
+                ("log", 4, "l1", 4),
+                ("loud", 4, "l1"),
+                ("midrise", 4, "l3"),
+            )
+        },
+        "fewer parts than lengths": encoded((640, 1), Part(x)),
+        "before the direction": lambda body: body.apply_([Move(x, -1, 0.1, 1.0, 1)], signs),
+        "an unknown voter": lambda body: body.majority(votes, Ballot(0, (Span(0, 256, (0, 1, 9)),)), vote),
+        "a negative voter": lambda body: body.count_ones(votes, Ballot(0, (Span(0, 256, (-1,)),))),
+        "a span behind the end": lambda body: body.majority(votes, Ballot(0, (Span(0, 257, (0,)),)), vote),
+        "payloads that are not bytes": lambda body: body.count_ones(votes.long(), Ballot(0, (Span(0, 256, (0,)),))),
+        "a cut behind the end": lambda body: body.count_matches(mine, signs, [Cut(0, 641, 1)], own_zeros=False),
+        "values against planes": matched(direction("values", 10, 0)),
+    }
+
+
+REFUSED = refused_calls()

@@ -3,12 +3,14 @@ process of its own with TRITON_INTERPRET=1."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
@@ -30,9 +32,12 @@ from lioncub.kernels import (
 )
 from lioncub.kernels.rounding import hashed
 from lioncub.layout import Ballot, Layout
+from tests import kernel_cases as cases
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of NaN and overflow
 
+# The fixture that is not reset between examples is _quick, which need not be.
+few = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 CPU = torch.device("cpu")
 F32, BF16, F16, F64 = torch.float32, torch.bfloat16, torch.float16, torch.float64
 SIZES = (0, 1, 7, 8, 63, 64, 65, 1023, 5000)
@@ -95,7 +100,9 @@ def assert_same(got: Tensor, expected: Tensor) -> None:
     if got.is_floating_point():
         assert torch.equal(got.isnan(), expected.isnan())
         got, expected = got.nan_to_num(0.0, torch.inf, -torch.inf), expected.nan_to_num(0.0, torch.inf, -torch.inf)
-    assert torch.equal(got.contiguous().view(-1).view(torch.uint8), expected.contiguous().view(-1).view(torch.uint8))
+    assert torch.equal(
+        *(values.flatten().clone(memory_format=torch.contiguous_format).view(torch.uint8) for values in (got, expected))
+    )
 
 
 def assert_same_encoding(got: Encoded, expected: Encoded) -> None:
@@ -217,6 +224,26 @@ def test_momenta_and_gradients_of_any_memory_order() -> None:
     m, g = numbers(1, 6 * 35).view(6, 35), numbers(2, 12 * 35).view(12, 35)
     u = UpdateVector([Part(m.t(), g[::2].t(), 0.9, 0.1)], Layout((6 * 35,), 1), F32, CPU)
     assert_same_encoding(triton_ops.encode_signs(u, 1, abstain=True), torch_ops.encode_signs(u, 1, abstain=True))
+
+
+@few
+@given(u=cases.updates(cases.SMALL), step=st.integers(0, 9), abstain=st.booleans())
+def test_signs_of_drawn_updates(u: UpdateVector, step: int, abstain: bool) -> None:
+    got, expected = (body.encode_signs(u, step, abstain=abstain) for body in (triton_ops, torch_ops))
+    assert_same_encoding(got, expected)
+
+
+@few
+@given(u=cases.updates(cases.SMALL), step=st.integers(0, 9), quantiser=st.sampled_from(LEVELS))
+def test_levels_of_drawn_updates(u: UpdateVector, step: int, quantiser: Quantiser) -> None:
+    got, expected = (body.encode_levels(u, step, quantiser) for body in (triton_ops, torch_ops))
+    assert_same_encoding(got, expected)
+
+
+@few
+@given(u=cases.updates(cases.SMALL), dtype=st.sampled_from((F32, BF16)))
+def test_values_of_drawn_updates(u: UpdateVector, dtype: torch.dtype) -> None:
+    assert_same_encoding(triton_ops.encode_values(u, dtype), torch_ops.encode_values(u, dtype))
 
 
 # ---- combining -----------------------------------------------------------------------------------------------------
@@ -354,6 +381,36 @@ def test_moves_of_any_memory_order() -> None:
     assert_same_moves(moves, direction("signs", 2, 8))
 
 
+@few
+@given(
+    sizes=st.lists(st.sampled_from(cases.SMALL), min_size=1, max_size=3),
+    dtypes=st.tuples(st.sampled_from(cases.STORED), st.sampled_from(cases.MOMENTA), st.sampled_from(cases.STORED)),
+    kind=st.sampled_from(cases.DIRECTIONS),
+    order=st.sampled_from(cases.ORDERS),
+    noise=st.booleans(),
+    seed=st.integers(0, 2**31),
+)
+def test_drawn_moves_and_strides(
+    sizes: list[int],
+    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype],
+    kind: str,
+    order: str,
+    noise: bool,
+    seed: int,
+) -> None:
+    moves = cases.moves(sizes, dtypes, order, seed, noise=noise)
+    assert_same_moves(moves, cases.direction(kind, (sum(sizes) + 7) // 64 + 1, seed))
+    assert_same_strides(cases.strides(moves))
+
+
+def test_a_column_of_a_table() -> None:
+    """Strides other than 1 that are all the same: a flat view of it is not contiguous either."""
+    table = torch.zeros(8, 4)
+    m, g = numbers(1, 16)[::2], torch.ones(24)[::3]
+    triton_ops.lion_([Stride(table[:, 1], m, g, 1.0, 1.0, 0.0, 1.0, 0.99, 0.01)])
+    assert torch.equal(table, torch.tensor([0.0, -1.0, 0.0, 0.0]).expand(8, 4))
+
+
 def test_a_direction_that_is_not_aligned() -> None:
     payload = random_bytes(3, 5 * 16 + 3)[3:].view(5, 16)
     assert_same_moves([Move(numbers(0, 200), 64, 1e-2, 1.0, 2)], Direction("signs", payload))
@@ -412,6 +469,12 @@ def test_noise_of_coordinates_beyond_32_bits() -> None:
         keys = triton_ops._noise(coordinates, noise)
         kernel[(1,)](out, coordinates, keys["noise_low"], keys["noise_high"], N=64)
         assert torch.equal(out, hashed(coordinates, noise))
+
+
+@pytest.mark.parametrize("call", cases.REFUSED.values(), ids=cases.REFUSED)
+def test_what_does_not_fit_is_refused(call: Callable[[Any], object]) -> None:
+    with pytest.raises(ValueError, match=r"need|not|choose|as many"):
+        call(triton_ops)
 
 
 # ---- looking back --------------------------------------------------------------------------------------------------

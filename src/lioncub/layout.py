@@ -24,7 +24,7 @@ class Layout:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        return tuple(accumulate(self.lengths[:-1], initial=0))
+        return tuple(accumulate(self.lengths, initial=0))[:-1]
 
     @cached_property
     def numel(self) -> int:

@@ -31,6 +31,7 @@ class Lion(MomentumOptimizer):
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
             half a step of bfloat16 are not lost. The numbers follow from ``rounding_seed``.
+            Parameters of other types, float16 too, are rounded to nearest all the same.
 
     Example::
 

@@ -52,6 +52,7 @@ class DistributedLion(MomentumOptimizer):
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than
             half a step of bfloat16 are not lost. All replicas draw the same numbers, from ``rounding_seed``.
+            Parameters of other types, float16 too, are rounded to nearest all the same.
         spare_momentum: keep a second momentum for each parameter, into which encoding writes the next one: a step then
             reads m and g once instead of twice. Costs as much memory as the momenta do.
 

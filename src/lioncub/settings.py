@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -37,13 +38,13 @@ class Rounding:
 
 def check_group(group: dict[str, Any]) -> None:
     """Raise :class:`ConfigError` for settings that cannot work."""
-    if not 0 <= float(group["lr"]) < math.inf:
-        raise ConfigError(f"lr={group['lr']}: must be 0 or more, and finite")
+    if not _is_between(group["lr"], 0, math.inf):
+        raise ConfigError(f"lr={group['lr']!r}: a number, 0 or more, and finite")
     betas = group["betas"]
-    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ConfigError(f"betas={betas}: two numbers, each at least 0 and below 1")
-    if not 0 <= group["weight_decay"] < math.inf:
-        raise ConfigError(f"weight_decay={group['weight_decay']}: must be 0 or more, and finite")
+    if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_between(b, 0, 1) for b in betas):
+        raise ConfigError(f"betas={betas!r}: two numbers, each at least 0 and below 1")
+    if not _is_between(group["weight_decay"], 0, math.inf):
+        raise ConfigError(f"weight_decay={group['weight_decay']!r}: a number, 0 or more, and finite")
     if not isinstance(group["maximize"], bool):
         raise ConfigError(f"maximize={group['maximize']!r}: True or False")
     if not isinstance(group.get("codec"), Codec | None):
@@ -56,6 +57,12 @@ def check_group(group: dict[str, Any]) -> None:
             )
         if type(param).__name__ == "DTensor":
             raise ConfigError("a parameter is a DTensor (FSDP2, tensor parallelism): only whole tensors can be trained")
+
+
+def _is_between(value: Any, least: float, below: float) -> bool:
+    """Numbers only, also in a tensor of one element: text would compare with an error that names no setting."""
+    number = isinstance(value, Real) or (isinstance(value, Tensor) and value.numel() == 1)
+    return number and least <= float(value) < below
 
 
 def checked_quorum(quorum: int | None, num_workers: int) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import torch
@@ -58,6 +59,14 @@ def threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def test_blocks_that_choose_a_body_nest() -> None:
+    cpu = torch.device("cpu")
+    with kernels.using("native"), kernels.using("torch"):
+        with kernels.using("native"):
+            assert kernels.body_for(cpu) is native
+        assert kernels.body_for(cpu) is torch_ops
 
 
 # ---- encoding ------------------------------------------------------------------------------------------------------
@@ -149,6 +158,14 @@ def test_count_ones(workers: int) -> None:
         assert torch.equal(native.count_ones(payloads, ballot), torch_ops.count_ones(payloads, ballot))
 
 
+def test_nobody_votes() -> None:
+    payloads, nobody = cases.payloads(3, 4, 1, 0), Ballot(0, (Span(0, 256, ()),))
+    for codec in (Vote(), Vote(ties="zero")):
+        mine = native.majority(payloads, nobody, codec.tally)
+        assert torch.equal(mine, torch_ops.majority(payloads, nobody, codec.tally))
+    assert not native.count_ones(payloads, nobody).any()
+
+
 def test_a_large_vote_shared_by_threads() -> None:
     for workers in (2, 4, 5, 7, 8, 16, 33):
         payloads = cases.payloads(workers, 20_003, 1, workers)
@@ -236,6 +253,64 @@ def test_lion(
         assert same_bits(a.m, b.m)
 
 
+def test_a_float16_momentum_is_left_to_torch() -> None:
+    """C++ has no bodies for it: picking one would jump anywhere."""
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves((1000, 65, 7), (torch.float32, torch.float16, torch.float32), "contiguous", 0, noise=False)
+        body.apply_(moves, cases.direction("signs", 18, 0))
+        strides = cases.strides(moves)
+        body.lion_(strides)
+        room = [torch.zeros_like(stride.m) for stride in strides]
+        parts = [
+            Part(stride.m, stride.g, 0.9, 0.1, next_m, 0.99, 0.01) for stride, next_m in zip(strides, room, strict=True)
+        ]
+        u = UpdateVector(parts, Layout((1000, 65), 1), torch.float32, torch.device("cpu"))
+        payload = body.encode_signs(u, 0, abstain=False).payload
+        outcomes.append([payload.view(torch.int16), *room, *(t for s in strides for t in (s.x, s.m))])
+    assert all(same_bits(mine, theirs) for mine, theirs in zip(*outcomes, strict=True))
+
+
+def test_tables_refuse_types_that_have_no_body() -> None:
+    f16, unknown = 2, 3
+    for ints, floats in (([0, 0, 0, 0, f16, 8], [0.0] * 4), ([0, 0, 0, 0, unknown, 0], [0.0] * 4)):
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_update(ints, floats)  # type: ignore[attr-defined]
+    for types in (f16 << 2, unknown, unknown << 4):
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_moves([0, 0, 0, 0, 0, types, 1, -1, 0], [0.0] * 4)  # type: ignore[attr-defined]
+        with pytest.raises(ValueError, match="float32"):
+            native._native.table_strides([0, 0, 0, 0, types, -1, 0], [0.0] * 6)  # type: ignore[attr-defined]
+
+
+def test_one_tensor_that_is_not_plain_does_not_slow_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One call for all plain ones, one for each of the rest; a float16 momentum is torch's."""
+    calls = []
+
+    def counted(kernel: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*operands: Any) -> Any:
+            calls.append(kernel)
+            return kernel(*operands)
+
+        return call
+
+    for name in ("lion", "apply"):
+        kernel = getattr(native._native, name)  # type: ignore[attr-defined]
+        monkeypatch.setattr(native._native, name, counted(kernel))  # type: ignore[attr-defined]
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves((7,) * 40, (torch.float32,) * 3, "contiguous", 0, noise=False)
+        moves[5] = moves[5]._replace(x=cases.in_some_order(moves[5].x, "strided"))
+        moves[9] = moves[9]._replace(m=cases.numbers(7, torch.float16, 3))
+        body.apply_(moves, cases.direction("signs", 5, 0))
+        body.lion_(cases.strides(moves))
+        outcomes.append(moves)
+    assert len(calls) == 4
+    for mine, theirs in zip(*outcomes, strict=True):
+        assert same_bits(mine.x, theirs.x)
+        assert mine.m is None or theirs.m is None or same_bits(mine.m, theirs.m)
+
+
 def test_moving_a_large_tensor_with_threads() -> None:
     direction = cases.direction("ternary", 20_000, 1)
     for count in (1, 2, 3):
@@ -262,6 +337,36 @@ def test_every_half_precision_number_survives(dtype: torch.dtype) -> None:
     move = replaced_x(torch.zeros(65536, dtype=dtype))
     native.apply_([move], Direction("values", (-between).view(torch.uint8).view(1024, 256)))
     assert same_bits(move.x, between.to(dtype))
+
+
+@pytest.fixture
+def flushing() -> Iterator[None]:
+    """The processor takes subnormal float32 numbers for zero."""
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush subnormal numbers")
+    yield
+    torch.set_flush_denormal(False)
+
+
+@pytest.mark.usefixtures("flushing")
+def test_half_precision_does_not_depend_on_flushing() -> None:
+    """A subnormal float16 is a normal float32."""
+    every = torch.arange(65536, dtype=torch.int32).to(torch.int16).view(torch.float16)
+    every = every[every.isfinite()]
+    move = replaced_x(every.clone())
+    native.apply_([move], Direction("values", torch.zeros(1024, 256, dtype=torch.uint8)))
+    assert same_bits(move.x, every)
+    outcomes = []
+    for body in (native, torch_ops):
+        x, m = every.clone(), torch.zeros(len(every))
+        u = UpdateVector([Part(every)], Layout((len(every),), 1), torch.float32, every.device)
+        body.lion_([kernels.Stride(x, m, every, 3e-5, 0.5, 0.9, 0.1, 0.99, 0.01)])
+        levels = body.encode_levels(u, 1, Levels(4, grid="log").quantiser)
+        outcomes.append((x, m, levels.payload, body.encode_signs(u, 1, abstain=True).payload))
+    (x, m, *mine), (expected_x, expected_m, *theirs) = outcomes
+    assert same_bits(x, expected_x)
+    assert same_bits(m, expected_m)
+    assert all(map(torch.equal, mine, theirs))
 
 
 def replaced_x(x: torch.Tensor) -> kernels.Move:
@@ -312,6 +417,48 @@ def test_what_does_not_fit_is_refused_before_anything_is_read() -> None:
         native.count_ones(cases.payloads(2, 1, 2, 0), Ballot(0, (Span(0, 64, (0,)),)))
     with pytest.raises(ValueError, match="cuts"):
         native.count_matches(cases.payload(1, 1, 0), cases.direction("signs", 1, 0), [Cut(0, 65, 1)], own_zeros=False)
+
+
+@pytest.mark.parametrize("call", cases.REFUSED.values(), ids=cases.REFUSED)
+def test_every_body_refuses_what_does_not_fit(call: Callable[[Any], object]) -> None:
+    """A crash, or wrong numbers, if it did not."""
+    for body in (native, torch_ops):
+        with pytest.raises(ValueError, match=r"need|not|choose|as many"):
+            call(body)
+
+
+@pytest.mark.parametrize("dtype", [*cases.STORED, torch.float64])
+def test_signs_of_numbers_of_every_type(dtype: torch.dtype) -> None:
+    values = cases.numbers(640, torch.float32, 0, finite=False).to(dtype)
+    outcomes = []
+    for body in (native, torch_ops):
+        move = replaced_x(torch.zeros(640))
+        body.apply_([move], Direction("sign-of", values.view(torch.uint8).view(10, -1), dtype))
+        outcomes.append(move.x)
+    assert same_bits(*outcomes)
+
+
+def test_the_edges_are_the_same_in_all_bodies() -> None:
+    """Counts that nobody voted on, elements in no span, payloads at odd addresses, no tensors at all."""
+    votes, odd = cases.payloads(3, 4, 1, 0), cases.payload(1, 4 * 32 + 1, 0).view(-1)[3 : 3 + 4 * 256].view(4, 256)
+    nothing = UpdateVector([], Layout((), 1), torch.float32, torch.device("cpu"))
+    outcomes = []
+    for body in (native, torch_ops):
+        found = []
+        for num_voters in (-1, 0, 3):
+            x = torch.zeros(256)
+            body.apply_([kernels.Move(x, 0, 1.0, 1.0, num_voters)], cases.direction("counts", 4, 0))
+            found.append(x)
+        for kind in ("values", "sign-of"):
+            x = torch.zeros(256)
+            body.apply_([replaced_x(x)], Direction(kind, odd))
+            found.append(x.view(torch.int32))
+        for spans in ((), (Span(0, 64, (0, 1, 2)),), (Span(70, 130, (1,)), Span(130, 256, (0,)))):
+            found += [body.majority(votes, Ballot(0, spans), Vote().tally), body.count_ones(votes, Ballot(0, spans))]
+        found.append(body.encode_signs(nothing, 0, abstain=False).payload)
+        found.append(body.encode_levels(nothing, 0, Levels(3).quantiser).payload)
+        outcomes.append(found)
+    assert all(map(torch.equal, *outcomes))
 
 
 def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:

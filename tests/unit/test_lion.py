@@ -292,3 +292,28 @@ def test_a_distributed_state_loads_without_its_codec() -> None:
     optimizer.load_state_dict(DistributedLion(params, lr=0.5).state_dict())
     assert optimizer.param_groups[0]["lr"] == 0.5
     assert "codec" not in optimizer.param_groups[0]
+
+
+def test_a_momentum_that_somebody_made_half_precision() -> None:
+    """State is the user's to change. float16 is slower than the two formats that have kernels, but no less right."""
+    param = nn.Parameter(torch.ones(1000))
+    param.grad = torch.ones(1000)
+    optimizer = Lion([param], lr=0.1)
+    optimizer.state[param]["exp_avg"] = optimizer.state[param]["exp_avg"].half()
+    optimizer.step()
+    assert torch.equal(param, torch.full((1000,), 1 - 0.1))
+    assert torch.equal(optimizer.state[param]["exp_avg"], torch.full((1000,), 0.01).half())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"lr": "x"}, {"lr": None}, {"betas": ("a", "b")}, {"betas": (0.9, None)}, {"weight_decay": "x"}, {"lr": 1j}],
+    ids=str,
+)
+def test_settings_that_are_not_numbers(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"{next(iter(settings))}=.*number"):
+        Lion(parameters(), **settings)
+
+
+def test_a_learning_rate_in_a_tensor() -> None:
+    assert float(Lion(parameters(), lr=torch.tensor(0.5)).param_groups[0]["lr"]) == 0.5  # type: ignore[arg-type]

@@ -82,5 +82,11 @@ def from_planes(bits: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
 
 def words(payload: Tensor) -> Tensor:
     """A payload ``[…, bytes]`` as words of 64 bits, ``int64 […, planes]``: a view where alignment allows."""
-    aligned = payload.storage_offset() % 8 == 0 and all(stride % 8 == 0 for stride in payload.stride()[:-1])
-    return (payload if aligned else payload.clone(memory_format=torch.contiguous_format)).view(torch.int64)
+    return as_numbers(payload, torch.int64)
+
+
+def as_numbers(payload: Tensor, dtype: torch.dtype) -> Tensor:
+    """A payload ``[…, bytes]`` as numbers: a view where memory order and alignment allow."""
+    *strides, step = payload.stride()
+    aligned = step == 1 and all(offset % dtype.itemsize == 0 for offset in (payload.storage_offset(), *strides))
+    return (payload if aligned else payload.clone(memory_format=torch.contiguous_format)).view(dtype)

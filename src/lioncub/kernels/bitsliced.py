@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels.bits import words
+from lioncub.kernels.checks import check_ballot
 from lioncub.kernels.operands import Tally
 from lioncub.layout import BLOCK, Ballot, Span
 
@@ -19,6 +20,7 @@ CHUNK_WORDS = 1 << 12
 
 def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
     """The sign of Σ q over the voters of each element: ``[workers, blocks, up]`` to ``[blocks, down]``."""
+    check_ballot(payloads, ballot, 1 + tally.index_bits)
     down = 2 if tally.ternary else 1
 
     def winners(rows: Tensor, span: Span) -> list[Tensor]:
@@ -38,6 +40,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
 
 def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
     """How many voters sent a 1, as bit planes: ``[workers, blocks, 8]`` to ``[blocks, 8 · planes]``."""
+    check_ballot(payloads, ballot, 1)
     down = len(payloads).bit_length()
 
     def counts(rows: Tensor, span: Span) -> list[Tensor]:

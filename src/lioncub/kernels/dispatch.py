@@ -41,14 +41,17 @@ def bodies() -> dict[str, str]:
 
 @contextmanager
 def using(name: str) -> Iterator[None]:
-    """Only this body inside the block (float64 still takes torch): for tests and benchmarks."""
+    """Only this body inside the block (float64 still takes torch): for tests and benchmarks.
+
+    In all threads, for backward and exchanges have their own; blocks may be nested.
+    """
     if bodies().get(name, "there is no such body") != "":
         raise ConfigError(f"kernels {name!r} cannot be used: {bodies().get(name, 'choose native, triton or torch')}")
     _forced.append(name)
     try:
         yield
     finally:
-        _forced.remove(name)
+        _forced.pop()
 
 
 def body_name(device: torch.device, dtype: torch.dtype) -> str:

@@ -1,8 +1,8 @@
 """The kernels in C++ for CPU tensors, with as many threads as torch uses.
 
 One call takes many tensors. Plain ones (contiguous, on the CPU, of the three formats) are read in C++; for all others
-this module makes a table of addresses. It owns what the C++ cannot check: that types, sizes and devices fit, that
-memory is contiguous (else a copy is staged), that tensors outlive the call.
+this module makes a table of addresses. It owns what the C++ cannot check: that payloads and those other tensors fit,
+that memory is contiguous (else a copy is staged), that tensors outlive the call.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
+from lioncub.kernels.checks import (
+    check_ballot,
+    check_cuts,
+    check_direction,
+    check_moves,
+    check_quantiser,
+    check_strides,
+    check_update,
+)
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
 from lioncub.layout import BLOCK, Ballot
@@ -38,6 +47,7 @@ else:
 TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
 GRIDS = {"midrise": 0, "log": 1, "midtread": 2}
 KINDS = {"signs": 0, "counts": 1, "sign-of": 2, "values": 3}
+CPU = torch.device("cpu")
 PLAIN = (Tensor, torch.nn.Parameter)
 UNIT, LINEAR, ODD, TABLE = range(4)
 MAX_TABLE = 16
@@ -85,6 +95,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
+    check_quantiser(quantiser)
     grid, bits, scale, log2_base = quantiser
     if (operands := _operands(u)) is None:
         return torch_ops.encode_levels(u, step, quantiser)
@@ -130,6 +141,7 @@ def _operands(u: UpdateVector) -> _Operands | None:
     update = _native.read_update(u.parts, u.layout.starts, u.layout.lengths)
     if update is not None:
         return _Operands(update)
+    check_update(u, CPU)
     try:
         table = _Table.of(u)
     except _ForeignError:
@@ -158,20 +170,16 @@ class _Table:
         m, g, beta, gain, next_m, next_beta, next_gain = part
         m_at = m_type = g_at = g_type = next_at = 0
         if m is not None:
-            m_at, m_type = self.readable(m, length)
+            m_at, m_type = self.readable(m)
             if g is not None:
-                g_at, g_type = self.readable(g, length)
+                g_at, g_type = self.readable(g)
                 if next_m is not None:
-                    next_at, next_type = self.writable(next_m, length)
-                    if next_type != m_type or self.staged:
-                        raise ValueError("the next momentum must be contiguous and as precise as the momentum")
+                    next_at, _ = self.momentum(next_m)
         self.ints += (start, length, m_at, g_at, m_type | g_type << 2, next_at)
         self.floats += (beta, gain, next_beta, next_gain)
 
-    def readable(self, tensor: Tensor, length: int) -> tuple[int, int]:
+    def readable(self, tensor: Tensor) -> tuple[int, int]:
         """The address and type of a tensor's elements in logical order; of a copy where they are not contiguous."""
-        if tensor.numel() != length or not tensor.is_cpu:
-            raise _misfit(tensor, length)
         if type(tensor) not in PLAIN or tensor.is_neg():
             raise _ForeignError
         kind = TYPES.get(tensor.dtype)
@@ -180,12 +188,10 @@ class _Table:
             tensor = tensor.to(torch.float32 if kind is None else tensor.dtype).contiguous()
             kind = TYPES[tensor.dtype]
             self.kept.append(tensor)
-        return tensor.data_ptr() or self._nowhere(length), kind
+        return tensor.data_ptr() or _nowhere(tensor), kind
 
-    def writable(self, tensor: Tensor, length: int) -> tuple[int, int]:
+    def writable(self, tensor: Tensor) -> tuple[int, int]:
         """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
-        if tensor.numel() != length or not tensor.is_cpu:
-            raise _misfit(tensor, length)
         kind = TYPES.get(tensor.dtype)
         if type(tensor) not in PLAIN or tensor.is_neg() or kind is None:
             raise _ForeignError
@@ -194,17 +200,17 @@ class _Table:
             copy = tensor.contiguous()
             self.staged.append((tensor, copy))
             tensor = copy
-        return tensor.data_ptr() or self._nowhere(length), kind
+        return tensor.data_ptr() or _nowhere(tensor), kind
+
+    def momentum(self, tensor: Tensor) -> tuple[int, int]:
+        """The same for a momentum to be advanced: there is no C++ for any but these two formats."""
+        if tensor.dtype not in (torch.float32, torch.bfloat16):
+            raise _ForeignError
+        return self.writable(tensor)
 
     def _before_a_copy(self) -> None:
         if not self.may_copy:
             raise _StridedError
-
-    def _nowhere(self, length: int) -> int:
-        """Only what is empty may have no memory: zero tensors and fake tensors have none either."""
-        if length:
-            raise _ForeignError
-        return 0
 
     def write_back(self) -> None:
         for tensor, copy in self.staged:
@@ -216,11 +222,15 @@ class _StridedError(Exception):
 
 
 class _ForeignError(Exception):
-    """An operand whose memory is not what the tensor says: a subclass, a lazy negation or zero. torch can take it."""
+    """What only torch can take: another format, or memory that is not what the tensor says (a subclass, a lazy
+    negation or zero)."""
 
 
-def _misfit(tensor: Tensor, length: int) -> ValueError:
-    return ValueError(f"a CPU tensor of {length} elements is needed, not {tensor.numel()} on {tensor.device}")
+def _nowhere(tensor: Tensor) -> int:
+    """Only what is empty may have no memory: zero tensors and fake tensors have none either."""
+    if tensor.numel():
+        raise _ForeignError
+    return 0
 
 
 def _empty(u: UpdateVector, num_planes: int) -> Tensor:
@@ -234,11 +244,11 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
     weights = _weights(tally.magnitudes)
     if weights is None:
         return torch_ops.majority(payloads, ballot, tally)
-    rows = _rows(payloads, 1 + tally.index_bits)
-    out = torch.empty(rows.shape[1], 16 if tally.ternary else 8, dtype=torch.uint8, device=rows.device)
+    check_ballot(payloads, ballot, 1 + tally.index_bits, CPU)
+    rows = _rows(payloads)
+    out = _outcome(ballot, rows.shape[1], 2 if tally.ternary else 1)
     for span in ballot.spans:
         casting = span.casting_voter(ballot.step) if tally.casting and span.voters else -1
-        _check_span(rows, span.start, span.stop, span.voters)
         _native.majority(
             rows.data_ptr(),
             rows.stride(0),
@@ -257,17 +267,24 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
 
 
 def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
-    rows = _rows(payloads, 1)
+    check_ballot(payloads, ballot, 1, CPU)
+    rows = _rows(payloads)
     planes = len(payloads).bit_length()
-    out = torch.empty(rows.shape[1], 8 * planes, dtype=torch.uint8, device=rows.device)
+    out = _outcome(ballot, rows.shape[1], planes)
     threads = torch.get_num_threads()
     for span in ballot.spans:
-        _check_span(rows, span.start, span.stop, span.voters)
         voters = list(span.voters)
         _native.count_ones(
             rows.data_ptr(), rows.stride(0), voters, planes, span.start, span.stop, out.data_ptr(), threads
         )
     return out
+
+
+def _outcome(ballot: Ballot, blocks: int, planes: int) -> Tensor:
+    """Room for an outcome; zeros only where spans leave gaps, for they cost a pass over memory."""
+    ends = [0, *(end for span in ballot.spans for end in (span.start, span.stop)), blocks * BLOCK]
+    gapless = all(end == start for end, start in zip(ends[::2], ends[1::2], strict=True))
+    return (torch.empty if gapless else torch.zeros)(blocks, 8 * planes, dtype=torch.uint8)
 
 
 @cache
@@ -283,36 +300,37 @@ def _weights(magnitudes: tuple[int, ...]) -> int | None:
     return TABLE if count <= MAX_TABLE and math.log2(count).is_integer() else None
 
 
-def _rows(payloads: Tensor, planes: int) -> Tensor:
+def _rows(payloads: Tensor) -> Tensor:
     """``[workers, blocks, bytes]`` with every row contiguous and words aligned; rows may be apart."""
     workers, blocks, width = payloads.shape
-    if width != 8 * planes or not payloads.is_cpu or payloads.dtype != torch.uint8:
-        raise ValueError(f"payloads of {8 * planes} bytes a block are needed, not {tuple(payloads.shape)}")
     apart, *inside = payloads.stride()
     whole = inside == [width, 1] or blocks == 0 or payloads[0].is_contiguous()
     aligned = payloads.data_ptr() % 8 == 0 and (workers == 1 or apart % 8 == 0)
     return payloads if whole and aligned else payloads.contiguous()
 
 
-def _check_span(rows: Tensor, start: int, stop: int, voters: Sequence[int]) -> None:
-    known = not voters or (min(voters) >= 0 and max(voters) < len(rows))
-    if not known or not 0 <= start <= stop <= rows.shape[1] * BLOCK:
-        raise ValueError(f"elements {start} to {stop} of voters {voters} are not in payloads {tuple(rows.shape)}")
-
-
 # ---- moving --------------------------------------------------------------------------------------------------------
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    if direction.dtype not in TYPES:
+        return torch_ops.apply_(moves, direction)
+    check_direction(direction, CPU)
     payload = _aligned(direction.payload)
     plain = _native.read_moves(moves, len(payload) * BLOCK)
     if plain is not None:
         return _move(plain, direction, payload)
-    try:
-        _apply(moves, direction, payload, _Table(may_copy=len(moves) == 1))
-    except _StridedError:  # one by one, so that there is one copy at a time
-        for move in moves:
-            _apply([move], direction, payload, _Table())
+    check_moves(moves, direction, CPU)
+    table, rest = _Table(may_copy=False), []
+    for move in moves:
+        try:
+            _add_move(table, move)
+        except (_StridedError, _ForeignError):
+            rest.append(move)
+    _move(_native.table_moves(table.ints, table.floats), direction, payload)
+    for move in rest:  # one by one, so that there is one copy at a time
+        _move_alone(move, direction, payload)
+    return None
 
 
 def _move(moves: _native.Moves, direction: Direction, payload: Tensor) -> None:
@@ -320,35 +338,42 @@ def _move(moves: _native.Moves, direction: Direction, payload: Tensor) -> None:
     _native.apply(moves, kind, planes, dtype, payload.data_ptr(), torch.get_num_threads())
 
 
-def _apply(moves: Sequence[Move], direction: Direction, payload: Tensor, table: _Table) -> None:
-    end = len(payload) * BLOCK
+def _move_alone(move: Move, direction: Direction, payload: Tensor) -> None:
+    table = _Table()
     try:
-        for x, start, lr, decay, num_voters, m, g, beta, gain, noise in moves:
-            length = x.numel()
-            if not 0 <= start <= end - length:
-                raise ValueError(f"elements {start} to {start + length} are not in a direction of {end}")
-            x_at, x_type = table.writable(x, length)
-            m_at = m_type = g_at = g_type = 0
-            if m is not None and g is not None:
-                m_at, m_type = table.writable(m, length)
-                g_at, g_type = table.readable(g, length)
-            types = x_type | m_type << 2 | g_type << 4
-            table.ints += (start, length, x_at, m_at, g_at, types, max(num_voters, 1), *(noise or NO_NOISE))
-            table.floats += (lr, decay, beta, gain)
+        _add_move(table, move)
     except _ForeignError:
-        return torch_ops.apply_(moves, direction)
+        return torch_ops.apply_([move], direction)
     _move(_native.table_moves(table.ints, table.floats), direction, payload)
     return table.write_back()
+
+
+def _add_move(table: _Table, move: Move) -> None:
+    """All of it or, where an error says that the table cannot take it, nothing."""
+    x, start, lr, decay, num_voters, m, g, beta, gain, noise = move
+    x_at, x_type = table.writable(x)
+    m_at = m_type = g_at = g_type = 0
+    if m is not None and g is not None:
+        m_at, m_type = table.momentum(m)
+        g_at, g_type = table.readable(g)
+    types = x_type | m_type << 2 | g_type << 4
+    table.ints += (start, x.numel(), x_at, m_at, g_at, types, num_voters, *(noise or NO_NOISE))
+    table.floats += (lr, decay, beta, gain)
 
 
 def lion_(strides: Sequence[Stride]) -> int:
     plain = _native.read_strides(strides)
     if plain is not None:
         return _native.lion(plain, torch.get_num_threads())
-    try:
-        return _lion(strides, _Table(may_copy=False))
-    except _StridedError:  # one by one, so that there is one copy at a time
-        return sum(_lion([_as_it_lies(stride)], _Table()) for stride in strides)
+    check_strides(strides, CPU)
+    table, rest = _Table(may_copy=False), []
+    for stride in strides:
+        try:
+            _add_stride(table, stride)
+        except (_StridedError, _ForeignError):
+            rest.append(stride)
+    skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
+    return skipped + sum(_lion_alone(_as_it_lies(stride)) for stride in rest)  # so that there is one copy at a time
 
 
 def _as_it_lies(stride: Stride) -> Stride:
@@ -370,21 +395,26 @@ def _in_memory(tensor: Tensor) -> Tensor:
     return tensor.detach().as_strided((tensor.numel(),), (1,))
 
 
-def _lion(strides: Sequence[Stride], table: _Table) -> int:
+def _lion_alone(stride: Stride) -> int:
+    table = _Table()
     try:
-        for x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise in strides:
-            length = x.numel()
-            x_at, x_type = table.writable(x, length)
-            m_at, m_type = table.writable(m, length)
-            g_at, g_type = table.readable(g, length)
-            types = x_type | m_type << 2 | g_type << 4
-            table.ints += (length, x_at, m_at, g_at, types, *(noise or NO_NOISE))
-            table.floats += (lr, decay, beta1, gain1, beta2, gain2)
+        _add_stride(table, stride)
     except _ForeignError:
-        return torch_ops.lion_(strides)
+        return torch_ops.lion_([stride])
     skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
     table.write_back()
     return skipped
+
+
+def _add_stride(table: _Table, stride: Stride) -> None:
+    """As :func:`_add_move`."""
+    x, m, g, lr, decay, beta1, gain1, beta2, gain2, noise = stride
+    x_at, x_type = table.writable(x)
+    m_at, m_type = table.momentum(m)
+    g_at, g_type = table.readable(g)
+    types = x_type | m_type << 2 | g_type << 4
+    table.ints += (x.numel(), x_at, m_at, g_at, types, *(noise or NO_NOISE))
+    table.floats += (lr, decay, beta1, gain1, beta2, gain2)
 
 
 NO_NOISE = Noise(-1, 0)
@@ -394,11 +424,9 @@ NO_NOISE = Noise(-1, 0)
 
 
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
-    mine = payload if payload.dim() == 3 else payload.unsqueeze(0)
-    mine, theirs = _rows(mine, mine.shape[-1] // 8), _aligned(direction.payload)
+    check_cuts(payload, direction, cuts, CPU)
+    mine, theirs = _rows(payload if payload.dim() == 3 else payload.unsqueeze(0)), _aligned(direction.payload)
     shards, blocks, width = mine.shape
-    if shards * blocks != len(theirs) or any(not 0 <= cut.start <= cut.stop <= len(theirs) * BLOCK for cut in cuts):
-        raise ValueError(f"cuts {cuts} are not in payloads of {shards * blocks} and {len(theirs)} blocks")
     return _native.count_matches(
         mine.data_ptr(),
         shards,

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lioncub.kernels.bits import count_bits, from_planes, packed_planes, signs, unpack_bits
+from lioncub.kernels.bits import as_numbers, count_bits, from_planes, packed_planes, signs, unpack_bits
 from lioncub.kernels.bitsliced import count_ones, majority
+from lioncub.kernels.checks import check_cuts, check_moves, check_quantiser, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
 from lioncub.layout import BLOCK
@@ -45,6 +46,7 @@ FAR_CHUNK = 1 << 24
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
     """u > 0 as a bit; a zero alternates with the step and the coordinate. ``abstain``: a second plane says u ≠ 0."""
+    check_update(u)
     return _encode(
         u, lambda first, values, _: _sign_planes(u, values, first, step, abstain=abstain), 2 if abstain else 1
     )
@@ -52,6 +54,8 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     """The sign plane of :func:`encode_signs`, then the planes of the magnitude's index."""
+    check_quantiser(quantiser)
+    check_update(u)
     scales = units(u, quantiser.scale)
     if not all(bool(torch.isfinite(scale)) for scale in scales):
         return Encoded(_empty(u, quantiser.bits), finite=False)
@@ -70,6 +74,7 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     """The update vector itself, rounded to ``dtype``."""
+    check_update(u)
     out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     finite = True
     for first, values, _ in _chunks(u):
@@ -222,6 +227,7 @@ def blend_(m: Tensor, g: Tensor, beta: float, gain: float) -> Tensor:
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
     """Move every x along its part of the direction, and advance every m that is given."""
+    check_moves(moves, direction)
     for move in moves:
         x, m = _flat(move.x), None if move.m is None else _flat(move.m)
         g = None if move.g is None else move.g.reshape(-1)
@@ -240,6 +246,7 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
 
 def lion_(strides: Sequence[Stride]) -> int:
     """Plain Lion; returns how many elements stayed because their u is not finite."""
+    check_strides(strides)
     skipped = 0
     for stride in strides:
         x, m, g = _flat(stride.x), _flat(stride.m), stride.g.reshape(-1)
@@ -267,9 +274,9 @@ def direction_values(direction: Direction, start: int, stop: int, num_voters: in
     blocks = direction.payload[first : -(-stop // BLOCK)]
     part = slice(start - first * BLOCK, stop - first * BLOCK)
     if direction.kind == "values":
-        return blocks.reshape(-1).view(torch.float32)[part]
+        return as_numbers(blocks, torch.float32).reshape(-1)[part]
     if direction.kind == "sign-of":
-        return torch.sign(blocks.reshape(-1).view(direction.dtype)[part].to(torch.float32))
+        return torch.sign(as_numbers(blocks, direction.dtype).reshape(-1)[part].to(torch.float32))
     planes = [unpack_bits(plane)[part].to(torch.float32) for plane in packed_planes(blocks)]
     if direction.kind == "signs":
         sign = planes[0].mul_(2).sub_(1)
@@ -313,6 +320,7 @@ def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *,
     ``payload [blocks, bytes]``, or in shards as it was sent, ``[shards, blocks, bytes]``; the direction is whole.
     ``own_zeros``: index 0 of the payload means zero, which points nowhere.
     """
+    check_cuts(payload, direction, cuts)
     payload = payload.reshape(-1, payload.shape[-1])
     mine, *index = packed_planes(payload)
     total = 0

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
+from lioncub.kernels.checks import check_ballot, check_cuts, check_moves, check_quantiser, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint, sample
 from lioncub.layout import BLOCK, Ballot, Span
@@ -74,6 +75,7 @@ def why_not() -> str:
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
     if u.dtype != torch.float32:
         return torch_ops.encode_signs(u, step, abstain=abstain)
+    check_update(u)
     grid = {"GRID": "nonzero" if abstain else "none", "SCALE": "none", "LOG2_BASE": 1}
     return _encode_planes(u, step, None, 2 if abstain else 1, grid)
 
@@ -81,6 +83,8 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     if u.dtype != torch.float32:
         return torch_ops.encode_levels(u, step, quantiser)
+    check_quantiser(quantiser)
+    check_update(u)
     grid = {"GRID": quantiser.grid, "SCALE": quantiser.scale, "LOG2_BASE": quantiser.log2_base}
     return _encode_planes(u, step, _units(u, quantiser.scale), quantiser.bits, grid)
 
@@ -88,6 +92,7 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     if u.dtype != torch.float32 or dtype == torch.float64:
         return torch_ops.encode_values(u, dtype)
+    check_update(u)
     out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     num_not_finite = _counter(u.device)
     for part in u.parts:
@@ -164,14 +169,14 @@ def _mean_magnitude(operands: dict[str, Any], result: dict[str, Any]) -> None:
 
 def _stretches(u: UpdateVector) -> Iterator[tuple[int, int, int]]:
     """Every part's number, start and stop; the padding belongs to the last one."""
-    stops = [*u.layout.starts[1:], u.layout.padded_numel]
+    stops = (*u.layout.starts, u.layout.padded_numel)[1:]
     for number, (start, stop) in enumerate(zip(u.layout.starts, stops, strict=True)):
         if start < stop:
             yield number, start, stop
 
 
 def _operands(part: Part) -> dict[str, Any]:
-    m, g = (None if tensor is None else tensor.reshape(-1) for tensor in (part.m, part.g))
+    m, g = (None if tensor is None else _flat(tensor) for tensor in (part.m, part.g))
     return {"m": m, "g": g, "beta": part.beta, "gain": part.gain}
 
 
@@ -179,6 +184,7 @@ def _operands(part: Part) -> dict[str, Any]:
 
 
 def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
+    check_ballot(payloads, ballot, 1 + tally.index_bits)
     shape, magnitude_bits = _shape(tally.magnitudes)
 
     def launch(span: Span, operands: dict[str, Any]) -> None:
@@ -202,6 +208,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
 
 
 def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
+    check_ballot(payloads, ballot, 1)
     planes = len(payloads).bit_length()
 
     def launch(span: Span, operands: dict[str, Any]) -> None:
@@ -249,6 +256,7 @@ def _on_device(voters: tuple[int, ...], device: torch.device) -> Tensor:
 
 
 def apply_(moves: Sequence[Move], direction: Direction) -> None:
+    check_moves(moves, direction)
     dtype = {"sign-of": direction.dtype, "values": torch.float32}.get(direction.kind, torch.int32)
     toward = {
         "direction": _as_numbers(direction.payload, dtype),
@@ -263,8 +271,8 @@ def apply_(moves: Sequence[Move], direction: Direction) -> None:
 
 
 def _move(move: Move, toward: dict[str, Any]) -> None:
-    x = move.x.reshape(-1)
-    m, g = (None, None) if move.m is None or move.g is None else (move.m.reshape(-1), move.g.reshape(-1))
+    x = _flat(move.x)
+    m, g = (None, None) if move.m is None or move.g is None else (_flat(move.m), _flat(move.g))
     _launch(
         _kernels().move,
         x.device,
@@ -289,6 +297,7 @@ def _move(move: Move, toward: dict[str, Any]) -> None:
 
 
 def lion_(strides: Sequence[Stride]) -> int:
+    check_strides(strides)
     doubles = [stride for stride in strides if _is_double(stride.x, stride.m)]
     singles = [stride for stride in strides if not _is_double(stride.x, stride.m) and stride.x.numel()]
     skipped = torch_ops.lion_(doubles)
@@ -301,14 +310,14 @@ def lion_(strides: Sequence[Stride]) -> int:
 
 
 def _lion(stride: Stride, num_skipped: Tensor) -> None:
-    x, m = stride.x.reshape(-1), stride.m.reshape(-1)
+    x, m = _flat(stride.x), _flat(stride.m)
     _launch(
         _kernels().lion,
         x.device,
         _programs(len(x), ELEMENTS),
         x=x,
         m=m,
-        g=stride.g.reshape(-1),
+        g=_flat(stride.g),
         num_skipped=num_skipped,
         length=len(x),
         lr=stride.lr,
@@ -334,8 +343,13 @@ def _noise(x: Tensor, noise: Noise | None) -> dict[str, Any]:
     return {"noise_low": low, "noise_high": high, "STOCHASTIC": noise is not None and x.dtype == torch.bfloat16}
 
 
+def _flat(tensor: Tensor) -> Tensor:
+    """Its elements one after the other in memory, as the kernels read them: a copy where they are not."""
+    return tensor.resolve_neg().contiguous().view(-1)
+
+
 def _write_back(tensor: Tensor, flat: Tensor) -> None:
-    """Where a tensor has no flat view, ``flat`` is a copy."""
+    """Where ``flat`` is a copy."""
     if tensor.data_ptr() != flat.data_ptr():
         tensor.copy_(flat.view(tensor.shape))
 
@@ -344,6 +358,7 @@ def _write_back(tensor: Tensor, flat: Tensor) -> None:
 
 
 def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int:
+    check_cuts(payload, direction, cuts)
     payload = payload.reshape(-1, payload.shape[-1])
     mine, outcome = _as_numbers(payload, torch.int32), _as_numbers(direction.payload, torch.int32)
     num_same = _counter(payload.device)
