@@ -309,7 +309,7 @@ def test_payloads_of_any_memory_order_and_alignment() -> None:
 
 def test_no_blocks() -> None:
     votes = Ballot.of(Layout((0,), 2), 1, [(0, 1)])
-    assert triton_ops.majority(torch.zeros(2, 0, 8, dtype=torch.uint8), votes, TALLIES["abstain"]).shape == (0, 16)
+    assert triton_ops.majority(torch.zeros(2, 0, 16, dtype=torch.uint8), votes, TALLIES["abstain"]).shape == (0, 16)
     assert triton_ops.count_ones(torch.zeros(2, 0, 8, dtype=torch.uint8), votes).shape == (0, 16)
 
 

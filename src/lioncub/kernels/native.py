@@ -373,26 +373,8 @@ def lion_(strides: Sequence[Stride]) -> int:
         except (_StridedError, _ForeignError):
             rest.append(stride)
     skipped = _native.lion(_native.table_strides(table.ints, table.floats), torch.get_num_threads())
-    return skipped + sum(_lion_alone(_as_it_lies(stride)) for stride in rest)  # so that there is one copy at a time
-
-
-def _as_it_lies(stride: Stride) -> Stride:
-    """Tensors in the same order in memory need no copy: without noise an element does not know its place."""
-    x, m, g = stride[:3]
-    if stride.noise is not None or not (_channels_last(x) and _channels_last(m) and _channels_last(g)):
-        return stride
-    return stride._replace(x=_in_memory(x), m=_in_memory(m), g=_in_memory(g))
-
-
-def _channels_last(tensor: Tensor) -> bool:
-    return (tensor.dim() == 4 and tensor.is_contiguous(memory_format=torch.channels_last)) or (
-        tensor.dim() == 5 and tensor.is_contiguous(memory_format=torch.channels_last_3d)
-    )
-
-
-def _in_memory(tensor: Tensor) -> Tensor:
-    """A dense tensor as it lies in memory, flat."""
-    return tensor.detach().as_strided((tensor.numel(),), (1,))
+    # One by one, so that there is one copy at a time.
+    return skipped + sum(_lion_alone(stride.in_memory_order()) for stride in rest)
 
 
 def _lion_alone(stride: Stride) -> int:

@@ -146,6 +146,29 @@ class Stride(NamedTuple):
     gain2: float
     noise: Noise | None = None
 
+    def in_memory_order(self) -> Stride:
+        """Flat tensors where all lie in the same order in memory: no copy is needed, for an element need not know its
+        place. Itself where they do not, or where noise depends on the place."""
+        tensors = (self.x, self.m, self.g)
+        if self.noise is not None or not _in_same_order(tensors):
+            return self
+        x, m, g = (tensor.detach().as_strided((tensor.numel(),), (1,)) for tensor in tensors)
+        return self._replace(x=x, m=m, g=g)
+
+
+def _in_same_order(tensors: Sequence[Tensor]) -> bool:
+    """Whether all fill their memory without gaps, with their elements in one order."""
+    first = tensors[0]
+    for dims, order in ((4, torch.channels_last), (5, torch.channels_last_3d)):
+        if first.dim() == dims and all(tensor.is_contiguous(memory_format=order) for tensor in tensors):
+            return True
+    expected = 1
+    for step, size in sorted(zip(first.stride(), first.shape, strict=True)):
+        if size != 1 and step != expected:
+            return False
+        expected *= size
+    return all(tensor.stride() == first.stride() for tensor in tensors[1:])
+
 
 class Cut(NamedTuple):
     """Elements ``start`` to ``stop`` of a payload, which so many workers voted on."""

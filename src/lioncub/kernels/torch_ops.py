@@ -248,7 +248,7 @@ def lion_(strides: Sequence[Stride]) -> int:
     """Plain Lion; returns how many elements stayed because their u is not finite."""
     check_strides(strides)
     skipped = 0
-    for stride in strides:
+    for stride in (each.in_memory_order() for each in strides):
         x, m, g = _flat(stride.x), _flat(stride.m), stride.g.reshape(-1)
         for first in range(0, len(x), CHUNK):
             part = slice(first, min(first + CHUNK, len(x)))
