@@ -226,6 +226,33 @@ def test_momenta_and_gradients_of_any_memory_order() -> None:
     assert_same_encoding(triton_ops.encode_signs(u, 1, abstain=True), torch_ops.encode_signs(u, 1, abstain=True))
 
 
+@pytest.mark.parametrize("m_dtype", [F32, BF16])
+@pytest.mark.parametrize("encode", ["signs", "levels", "values"])
+def test_the_next_momentum_is_written_on_the_way(encode: str, m_dtype: torch.dtype) -> None:
+    written = []
+    for body in (triton_ops, torch_ops):
+        u = update_vector([1, 64, 0, 700, 65, 4097, 33], m_dtype=m_dtype, g_dtype=BF16)
+        nexts = [None if part.m is None else torch.full_like(part.m, 7.0) for part in u.parts]
+        parts = [
+            part._replace(next_m=next_m, next_beta=0.99, next_gain=0.01)
+            for part, next_m in zip(u.parts, nexts, strict=True)
+        ]
+        u = UpdateVector(parts, u.layout, F32, CPU)
+        encoded = {
+            "signs": lambda body=body, u=u: body.encode_signs(u, 1, abstain=False),
+            "levels": lambda body=body, u=u: body.encode_levels(u, 1, LEVELS[0]),
+            "values": lambda body=body, u=u: body.encode_values(u, F32),
+        }[encode]()
+        written.append((encoded, nexts))
+    (got, mine), (expected, theirs) = written
+    assert_same_encoding(got, expected)
+    for a, b in zip(mine, theirs, strict=True):
+        if a is not None and b is not None:
+            assert_same(a, b)
+    assert mine[0] is not None
+    assert float(mine[0]) != 7.0
+
+
 @few
 @given(u=cases.updates(cases.SMALL), step=st.integers(0, 9), abstain=st.booleans())
 def test_signs_of_drawn_updates(u: UpdateVector, step: int, abstain: bool) -> None:

@@ -125,6 +125,9 @@ def encode_everything() -> None:
     full = Part(torch.zeros(64), torch.zeros(64), 0.9, 0.1)
     half = Part(torch.zeros(64).bfloat16(), torch.zeros(64).half(), 0.9, 0.1)
     u, v, w = (update_vector(parts) for parts in ([full], [half], [Part(torch.zeros(1)), Part()]))
+    ahead = [part._replace(next_m=torch.zeros_like(part.m), next_beta=0.99, next_gain=0.01) for part in (full, half)]  # type: ignore[arg-type]
+    triton_ops.encode_signs(update_vector(ahead), 0, abstain=False)
+    triton_ops.encode_values(update_vector(ahead), torch.float32)
     triton_ops.encode_signs(w, 0, abstain=False)
     triton_ops.encode_signs(u, 0, abstain=True)
     triton_ops.encode_levels(u, 0, Quantiser("log", 5, "l1"))

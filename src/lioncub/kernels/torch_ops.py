@@ -208,7 +208,7 @@ def _values(part: Part, first: int, last: int, out: Tensor) -> Tensor:
     return torch.mul(m, part.beta, out=out).add_(g.to(out.dtype) * part.gain)
 
 
-def write_next(part: Part, within: slice = slice(None)) -> None:
+def write_next(part: Part, within: slice) -> None:
     """The momentum after this step, where the part asks for it."""
     if part.next_m is None or part.m is None or part.g is None:
         return

@@ -95,6 +95,19 @@ def update_vector(m, g, coordinate, mask, beta, gain):
 
 
 @triton.jit
+def update_vector_and_next(m, g, next_m, coordinate, mask, beta, gain, next_beta, next_gain):
+    """:func:`update_vector`; where it is given, next_m ← next_beta·m + next_gain·g from what was read."""
+    if next_m is None:
+        u = update_vector(m, g, coordinate, mask, beta, gain)
+    else:
+        momentum, gradient = load_wide(m, coordinate, mask), load_wide(g, coordinate, mask)
+        advanced = momentum * next_beta + gradient * next_gain
+        tl.store(next_m + coordinate, nearest(advanced, next_m.dtype.element_ty), mask=mask)
+        u = momentum * beta + gradient * gain
+    return u
+
+
+@triton.jit
 def is_finite(u):
     return tl.abs(u) < float("inf")
 
@@ -177,8 +190,11 @@ def encode_planes(
     num_not_finite,
     m,
     g,
+    next_m,
     beta,
     gain,
+    next_beta,
+    next_gain,
     units,
     number,
     step,
@@ -194,7 +210,8 @@ def encode_planes(
     """A part's sign plane and the planes of its index; zeros alternate from ``start`` to ``stop``, padding included."""
     word = start // WORD + my_elements(WORDS)
     coordinate = word[:, None] * WORD + tl.arange(0, WORD)[None, :] - start
-    u = update_vector(m, g, coordinate, (coordinate >= 0) & (coordinate < length), beta, gain)
+    mine = (coordinate >= 0) & (coordinate < length)
+    u = update_vector_and_next(m, g, next_m, coordinate, mine, beta, gain, next_beta, next_gain)
     count(num_not_finite, ~is_finite(u))
     positive = (u > 0) | ((u == 0) & (((coordinate + step) & 1) == 1))
     put(word_at(words, word, 0, PLANES), packed(positive), word, start, stop)
@@ -297,10 +314,24 @@ def mean_magnitude(units, number, sums, num_chunks, length, UNROLLED: tl.constex
 
 
 @kernel
-def encode_numbers(out, num_not_finite, m, g, beta, gain, start, stop, length, BLOCK: tl.constexpr):
+def encode_numbers(
+    out,
+    num_not_finite,
+    m,
+    g,
+    next_m,
+    beta,
+    gain,
+    next_beta,
+    next_gain,
+    start,
+    stop,
+    length,
+    BLOCK: tl.constexpr,
+):
     """A part as numbers, and zeros after it up to ``stop``."""
     coordinate = my_elements(BLOCK)
-    u = update_vector(m, g, coordinate, coordinate < length, beta, gain)
+    u = update_vector_and_next(m, g, next_m, coordinate, coordinate < length, beta, gain, next_beta, next_gain)
     count(num_not_finite, ~is_finite(u))
     tl.store(out + start + coordinate, nearest(u, out.dtype.element_ty), mask=coordinate < stop - start)
 

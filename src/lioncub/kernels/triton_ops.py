@@ -95,8 +95,6 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
     check_update(u)
     out = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     num_not_finite = _counter(u.device)
-    for part in u.parts:
-        torch_ops.write_next(part)
     for number, start, stop in _stretches(u):
         _launch(
             _kernels().encode_numbers,
@@ -105,6 +103,7 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
             out=out,
             num_not_finite=num_not_finite,
             **_operands(u.parts[number]),
+            **_next(u.parts[number]),
             start=start,
             stop=stop,
             length=u.layout.lengths[number],
@@ -116,8 +115,6 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
 def _encode_planes(u: UpdateVector, step: int, units: Tensor | None, planes: int, grid: dict[str, Any]) -> Encoded:
     words = torch.zeros(u.layout.blocks, 2 * planes, dtype=torch.int32, device=u.device)
     num_not_finite = _counter(u.device)
-    for part in u.parts:
-        torch_ops.write_next(part)
     for number, start, stop in _stretches(u):
         _launch(
             _kernels().encode_planes,
@@ -126,6 +123,7 @@ def _encode_planes(u: UpdateVector, step: int, units: Tensor | None, planes: int
             words=words,
             num_not_finite=num_not_finite,
             **_operands(u.parts[number]),
+            **_next(u.parts[number]),
             units=units,
             number=number,
             step=step % 2,
@@ -178,6 +176,13 @@ def _stretches(u: UpdateVector) -> Iterator[tuple[int, int, int]]:
 def _operands(part: Part) -> dict[str, Any]:
     m, g = (None if tensor is None else _flat(tensor) for tensor in (part.m, part.g))
     return {"m": m, "g": g, "beta": part.beta, "gain": part.gain}
+
+
+def _next(part: Part) -> dict[str, Any]:
+    """The momentum after this step, where the part asks for it: written by the pass that reads m and g."""
+    asked = part.m is not None and part.g is not None
+    next_m = part.next_m.view(-1) if asked and part.next_m is not None else None
+    return {"next_m": next_m, "next_beta": part.next_beta, "next_gain": part.next_gain}
 
 
 # ---- combining -----------------------------------------------------------------------------------------------------
