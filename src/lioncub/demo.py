@@ -25,7 +25,7 @@ def demo_config(*, steps: int = STEPS, rate: str = "100mbit", seed: int = 0, out
         hosts=(4,),
         examples=(256,),
         steps=steps,
-        seconds=45.0,
+        seconds=80.0,
         validations=15,
         seed=seed,
         out=out,
