@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from hypothesis import strategies as st
@@ -164,6 +165,22 @@ def refused_directions() -> dict[str, Direction]:
         "flat": Direction("signs", payload(10, 1, 0).view(-1)),
         "of no kind": Direction("sings", payload(10, 1, 0)),  # type: ignore[arg-type]
     }
+
+
+class MovesAlong(NamedTuple):
+    """Moves that can be made again as they were, and a direction for them."""
+
+    made: Callable[[], list[Move]]
+    direction: Direction
+
+
+@st.composite
+def moves_along(draw: st.DrawFn, lengths: Sequence[int]) -> MovesAlong:
+    sizes = draw(st.lists(st.sampled_from(lengths), min_size=1, max_size=4))
+    dtypes = draw(st.tuples(st.sampled_from(STORED), st.sampled_from(MOMENTA), st.sampled_from(STORED)))
+    order, noise, seed = draw(st.sampled_from(ORDERS)), draw(st.booleans()), draw(st.integers(0, 2**31))
+    toward = direction(draw(st.sampled_from(DIRECTIONS)), (sum(sizes) + 7) // 64 + 1, seed)
+    return MovesAlong(partial(moves, sizes, dtypes, order, seed, noise=noise), toward)
 
 
 def refused_calls() -> dict[str, Callable[[Any], object]]:

@@ -409,24 +409,10 @@ def test_moves_of_any_memory_order() -> None:
 
 
 @few
-@given(
-    sizes=st.lists(st.sampled_from(cases.SMALL), min_size=1, max_size=3),
-    dtypes=st.tuples(st.sampled_from(cases.STORED), st.sampled_from(cases.MOMENTA), st.sampled_from(cases.STORED)),
-    kind=st.sampled_from(cases.DIRECTIONS),
-    order=st.sampled_from(cases.ORDERS),
-    noise=st.booleans(),
-    seed=st.integers(0, 2**31),
-)
-def test_drawn_moves_and_strides(
-    sizes: list[int],
-    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype],
-    kind: str,
-    order: str,
-    noise: bool,
-    seed: int,
-) -> None:
-    moves = cases.moves(sizes, dtypes, order, seed, noise=noise)
-    assert_same_moves(moves, cases.direction(kind, (sum(sizes) + 7) // 64 + 1, seed))
+@given(drawn=cases.moves_along(cases.SMALL))
+def test_drawn_moves_and_strides(drawn: cases.MovesAlong) -> None:
+    moves = drawn.made()
+    assert_same_moves(moves, drawn.direction)
     assert_same_strides(cases.strides(moves))
 
 

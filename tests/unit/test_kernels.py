@@ -194,27 +194,12 @@ def test_the_torch_majority_adds_up_integers() -> None:
 
 
 @many
-@given(
-    sizes=st.lists(st.sampled_from(cases.SIZES), min_size=1, max_size=4),
-    dtypes=st.tuples(st.sampled_from(cases.STORED), st.sampled_from(cases.MOMENTA), st.sampled_from(cases.STORED)),
-    kind=st.sampled_from(cases.DIRECTIONS),
-    order=st.sampled_from(cases.ORDERS),
-    noise=st.booleans(),
-    seed=st.integers(0, 2**31),
-)
-def test_apply(
-    sizes: list[int],
-    dtypes: tuple[torch.dtype, torch.dtype, torch.dtype],
-    kind: str,
-    order: str,
-    noise: bool,
-    seed: int,
-) -> None:
-    direction = cases.direction(kind, (sum(sizes) + 7) // 64 + 1, seed)
+@given(drawn=cases.moves_along(cases.SIZES))
+def test_apply(drawn: cases.MovesAlong) -> None:
     outcomes = []
     for body in (native, torch_ops):
-        moves = cases.moves(sizes, dtypes, order, seed, noise=noise)
-        body.apply_(moves, direction)
+        moves = drawn.made()
+        body.apply_(moves, drawn.direction)
         outcomes.append(moves)
     for mine, theirs in zip(*outcomes, strict=True):
         assert same_bits(mine.x, theirs.x)
