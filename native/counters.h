@@ -104,7 +104,7 @@ template <class W> struct Half {
 };
 
 // Where 2·count > V, and where 2·count ≠ V.
-template <class W> inline Half<W> more_than_half(const W *count, int planes, uint64_t num_voters) {
+template <class W> [[gnu::always_inline]] inline Half<W> more_than_half(const W *count, int planes, uint64_t num_voters) {
     W equal = ~W{}, more{};
     for (int k = planes - 1; k >= 0; --k) {
         if (num_voters / 2 >> k & 1) {
@@ -145,8 +145,9 @@ template <class W> void count_group(const uint64_t *const *rows, int n, int64_t 
     }
 }
 
-// ``emit(word, count)`` for every word or eight of them, with the number of ones in bit planes. Rows are read in strips,
-// seven at a time: few streams of memory, and counters that stay in the first-level cache.
+// ``emit<N>(word, count)`` for every word or eight of them, with the number of ones in bit planes; N rows, or 0 where that
+// is not known to the compiler. Rows are read in strips, seven at a time: few streams of memory, and counters that stay in
+// the first-level cache.
 template <class W, int PLANES, class Emit>
 void count_strips(const std::vector<const uint64_t *> &rows, int64_t first, int64_t last, Emit emit) {
     alignas(64) W count[STRIP][PLANES];
@@ -159,7 +160,7 @@ void count_strips(const std::vector<const uint64_t *> &rows, int64_t first, int6
                 count_group(rows.data() + group, std::min(7, n - group), strip + v * words_in<W>, count[v], PLANES);
             }
         }
-        for (int v = 0; v < size; ++v) emit(strip + v * words_in<W>, count[v]);
+        for (int v = 0; v < size; ++v) emit.template operator()<0>(strip + v * words_in<W>, count[v]);
     }
 }
 
@@ -169,11 +170,13 @@ void count_few(const std::vector<const uint64_t *> &rows, int64_t first, int64_t
     for (int64_t word = first; word < last; word += words_in<W>) {
         W count[PLANES] = {};
         if constexpr (words_in<W> > 1) {
-            for (int k = 0; k < N; ++k) __builtin_prefetch(rows[k] + word + AHEAD);
+            if (pace == Pace::lanes) {
+                for (int k = 0; k < N; ++k) __builtin_prefetch(rows[k] + word + AHEAD);
+            }
         }
         count_rows<W, std::min(N, 7)>(rows.data(), word, count, PLANES);
         if constexpr (N > 7) count_rows<W, N - 7>(rows.data() + 7, word, count, PLANES);
-        emit(word, count);
+        emit.template operator()<N>(word, count);
     }
 }
 
@@ -193,7 +196,7 @@ void count_planes(const std::vector<const uint64_t *> &rows, int planes, int64_t
     return count_strips<W, 24>(rows, first, last, emit);
 }
 
-inline int bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
+constexpr int bit_length(uint64_t value) { return value ? 64 - __builtin_clzll(value) : 0; }
 
 // ``body<W>(from, to)``: whole vectors of words first, single words for the rest.
 template <class Body> void by_width(int64_t first, int64_t last, Body body) {
@@ -204,7 +207,7 @@ template <class Body> void by_width(int64_t first, int64_t last, Body body) {
 
 inline void count_ones(const Votes &votes, int planes, uint64_t *out, int64_t first, int64_t last) {
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
-        count_planes<W>(votes.rows, planes, from, to, [&](int64_t word, const W *count) {
+        count_planes<W>(votes.rows, planes, from, to, [&]<int>(int64_t word, const W *count) {
             for (int k = 0; k < planes; ++k) store_plane(out, word, planes, k, count[k]);
         });
     });
@@ -218,7 +221,9 @@ inline void majority_of_four(const std::vector<const uint64_t *> &rows, int64_t 
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
         for (int64_t word = from; word < to; word += words_in<W>) {
             if constexpr (words_in<W> > 1) {
-                for (const uint64_t *row : {x, a, b, c}) __builtin_prefetch(row + word + AHEAD);
+                if (pace == Pace::lanes) {
+                    for (const uint64_t *row : {x, a, b, c}) __builtin_prefetch(row + word + AHEAD);
+                }
             }
             const W va = load<W>(a + word), vb = load<W>(b + word), vc = load<W>(c + word);
             const W more = (load<W>(x + word) & (va | vb | vc)) | (va & vb & vc);
@@ -247,8 +252,8 @@ inline void majority_of_ones(const Votes &votes, const Tally &tally, uint64_t *o
     }
     const int planes = bit_length(rows.size());
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
-        count_planes<W>(rows, planes, from, to, [&](int64_t word, const W *count) {
-            const Half<W> half = more_than_half(count, planes, rows.size());
+        count_planes<W>(rows, planes, from, to, [&]<int N>(int64_t word, const W *count) {
+            const Half<W> half = N ? more_than_half(count, bit_length(N), N) : more_than_half(count, planes, rows.size());
             if (!tally.ternary && streams) {
                 stream(out + word, half.more);
             } else if (!tally.ternary) {

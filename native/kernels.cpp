@@ -16,9 +16,14 @@ constexpr int64_t TILE = 64;       // elements that are worked on at a time, in 
 constexpr int64_t DISTANCE = 256;  // elements that are asked for ahead; what the lanes of two threads asked for must fit too
 constexpr int LANES = 4;           // places of a range that are worked on in turn
 
-// Walks over a range in LANES places at once, a tile of each in turn: one core has more of memory's answers under way
-// from several places than from one. ``walk(from, to)`` makes what walks over a part of it, tile by tile by ``next()``.
-template <class Walk, class Body> void in_lanes(int64_t first, int64_t last, Walk walk, Body body) {
+// Walks over a range at the pace of this processor: straight on, or in LANES places, a tile of each in turn.
+// ``walk(from, to)`` makes what walks over a part of it, tile by tile by ``next()``.
+template <class Walk, class Body> void at_pace(int64_t first, int64_t last, Walk walk, Body body) {
+    if (pace == Pace::straight) {
+        auto tile = walk(first, last);
+        while (tile.next()) body(tile);
+        return;
+    }
     auto lane = [&](int64_t k) {
         const int64_t units = (last - first) / TILE;
         return walk(first + units * k / LANES * TILE, k + 1 == LANES ? last : first + units * (k + 1) / LANES * TILE);
@@ -36,8 +41,7 @@ template <class Walk, class Body> void in_lanes(int64_t first, int64_t last, Wal
 
 // ---- the update vector, a tile at a time ---------------------------------------------------------------------------
 
-// Asks for the memory of a block some tiles ahead: the processor's own prefetching stops at every page, and while a tile
-// is packed. Addresses behind the end are ignored.
+// Asks for the memory of a block some tiles ahead. Addresses behind the end are ignored.
 template <class Raw> inline void ahead(const Raw *block) {
     constexpr int64_t LINE = 64 / sizeof(Raw);
     for (int64_t j = 0; j < BLOCK; j += LINE) __builtin_prefetch(block + DISTANCE + j);
@@ -47,7 +51,7 @@ template <class Raw> inline void ahead(const Raw *block) {
 template <class Body, class... Raws> inline void blockwise(int64_t n, Body body, const Raws *...streams) {
     int64_t from = 0;
     for (; from + BLOCK <= n; from += BLOCK) {
-        (ahead(streams + from), ...);
+        if (pace == Pace::lanes) (ahead(streams + from), ...);
         for (int64_t j = from; j < from + BLOCK; ++j) body(j);
     }
     for (int64_t j = from; j < n; ++j) body(j);
@@ -195,7 +199,7 @@ class Tiles {
 
 template <class Body> void each_tile(const Update &update, int64_t first_block, int64_t last_block, Body body) {
     auto walk = [&](int64_t from, int64_t to) { return Tiles(update, from, to); };
-    in_lanes(first_block * BLOCK, last_block * BLOCK, walk, body);
+    at_pace(first_block * BLOCK, last_block * BLOCK, walk, body);
 }
 
 bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t first, int64_t last) {
@@ -494,7 +498,7 @@ template <class T> class Walk {
 
 template <class T, class Body> void each_tile(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
     auto walk = [&](int64_t from, int64_t to) { return Walk<T>(tensors, from, to); };
-    in_lanes(first, last, walk, [&](const Walk<T> &tile) { body(*tile.tensor, tile.offset, tile.n); });
+    at_pace(first, last, walk, [&](const Walk<T> &tile) { body(*tile.tensor, tile.offset, tile.n); });
 }
 
 void apply(const std::vector<Move> &moves, const Direction &direction, int64_t first, int64_t last) {

@@ -14,6 +14,13 @@ constexpr int64_t BLOCK = 64;             // elements of a block: one 64-bit wor
 constexpr int64_t SUM_CHUNK = 1 << 15;    // elements that are added up in one tree
 constexpr int MAX_TABLE_BITS = 4;         // of an index into magnitudes that follow no rule
 
+
+// How memory is walked; the same results at another speed. lanes: in several places of a range in turn, asking for what
+// comes next: some processors have more of memory's answers under way then, and stop their own prefetching at every page
+// and while a tile is packed. straight: from front to back, for processors that do best when nobody interferes.
+enum class Pace : int { straight = 0, lanes = 1 };
+extern Pace pace;
+
 enum class Type : int { f32 = 0, bf16 = 1, f16 = 2 };
 
 // A tensor's part of an update vector: u = beta·m + gain·g; m itself without g; zero without m. Where next is not null,

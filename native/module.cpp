@@ -49,6 +49,15 @@ std::vector<const Kernels *> usable() {
     return found;
 }
 
+// Measured on Xeons and EPYCs: the former are faster in lanes, the latter straight on, each by a third to a half.
+Pace usual_pace() {
+#ifdef LIONCUB_X86
+    __builtin_cpu_init();
+    if (__builtin_cpu_is("intel")) return Pace::lanes;
+#endif
+    return Pace::straight;
+}
+
 template <class T> T *at(int64_t address) { return reinterpret_cast<T *>(address); }
 
 void expect(bool condition, const char *what) {
@@ -459,8 +468,11 @@ void use(const std::string &name) {
 
 }  // namespace
 
+Pace lioncub::pace = Pace::straight;
+
 NB_MODULE(_native, m) {
     chosen = usable().front();
+    pace = usual_pace();
     nb::class_<Update>(m, "Update");
     nb::class_<Moves>(m, "Moves");
     nb::class_<Strides>(m, "Strides");
@@ -489,5 +501,7 @@ NB_MODULE(_native, m) {
     m.def("instruction_sets", instruction_sets);
     m.def("use", use);
     m.def("in_use", [] { return std::string(chosen->name); });
+    m.def("set_pace", [](bool lanes) { pace = lanes ? Pace::lanes : Pace::straight; });
+    m.def("in_lanes", [] { return pace == Pace::lanes; });
     m.attr("compiler") = LIONCUB_COMPILER;
 }

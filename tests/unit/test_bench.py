@@ -336,8 +336,9 @@ def test_the_command_repeats_the_run() -> None:
 
 
 def test_a_full_run_is_out_of_cache() -> None:
-    assert BenchConfig().ceiling_bytes >= max(400e6, 8 * l3_bytes())
     assert BenchConfig().rotating_bytes >= 4 * l3_bytes()
+    assert not BenchConfig(numel=4096 * (l3_bytes() // 4096)).in_cache
+    assert BenchConfig(numel=4096 * (l3_bytes() // 4096 // 4)).in_cache
 
 
 def test_what_a_machine_does_not_say_is_guessed(tmp_path: Path) -> None:

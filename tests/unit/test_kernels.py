@@ -26,6 +26,7 @@ pytestmark = pytest.mark.skipif(bool(native.why_not()), reason=native.why_not() 
 
 SETS = native.describe().get("usable", "").split(", ")
 TABLES = "tables of addresses"
+OTHER_PACE = "another pace"
 GRIDS: dict[Grid, int] = {"midrise": 8, "midtread": 8, "log": 5}
 SCALES: tuple[Scale, ...] = ("l1", "linf")
 LEVELS = [Levels(bits, scale, grid) for grid, most in GRIDS.items() for bits in range(2, most + 1) for scale in SCALES]
@@ -35,13 +36,15 @@ WORKERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1
 many = settings(max_examples=25, deadline=None)
 
 
-@pytest.fixture(params=[*SETS, TABLES], autouse=True)
+@pytest.fixture(params=[*SETS, TABLES, OTHER_PACE], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Every test runs with each instruction set that this processor has, and once as with a torch before 2.10."""
+    """Every test runs with each instruction set that this processor has, once as with a torch before 2.10, and once
+    walking over memory as on processors of another maker."""
     if request.param == TABLES:
         for name in ("read_update", "read_moves", "read_strides"):
             monkeypatch.setattr(native._native, name, lambda *_: None)  # type: ignore[attr-defined]
-    with native.instruction_set(SETS[0] if request.param == TABLES else request.param):
+    lanes = native._native.in_lanes() != (request.param == OTHER_PACE)  # type: ignore[attr-defined]
+    with native.instruction_set(request.param if request.param in SETS else SETS[0]), native.pace(lanes=lanes):
         yield request.param
 
 

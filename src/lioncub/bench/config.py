@@ -56,9 +56,9 @@ class BenchConfig:
             MARKERS.check(self.docs)
 
     @property
-    def ceiling_bytes(self) -> int:
-        """What the memory ceilings run over: far more than the caches hold."""
-        return 16 << 20 if self.quick else max(512 << 20, 8 * l3_bytes())
+    def in_cache(self) -> bool:
+        """Whether caches hold a good part of what kernels read, so that figures say little about the memory."""
+        return 8 * self.numel < 4 * l3_bytes()
 
     @property
     def rotating_bytes(self) -> int:

@@ -11,6 +11,7 @@ from torch import Tensor
 from lioncub import Levels, Vote, kernels
 from lioncub.bench import naive
 from lioncub.bench.cases import Case, Limit
+from lioncub.bench.ceilings import ceiling_cases
 from lioncub.bench.config import MOST_VOTERS, BenchConfig
 from lioncub.kernels import Cut, Direction, Move, Part, Stride, Tally, UpdateVector
 from lioncub.layout import BLOCK, Ballot, Layout, Span
@@ -23,9 +24,14 @@ CPU = torch.device("cpu")
 
 
 def kernel_cases(config: BenchConfig, bodies: Sequence[str]) -> list[Case]:
+    """Every kernel, and the ceilings over the momentum and the gradient that they read."""
     work = Workbench(config)
     cases = [*work.encoding(), *work.voting(), *work.moving(), *work.looking_back()]
-    return [work.naive(), *(replace(case, body=body) for case in cases for body in bodies)]
+    return [
+        *ceiling_cases(work.m, work.g),
+        work.naive(),
+        *(replace(case, body=body) for case in cases for body in bodies),
+    ]
 
 
 class Workbench:

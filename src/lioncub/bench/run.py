@@ -9,6 +9,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
+import torch
 from rich.console import Console
 
 from lioncub.bench.cases import Case, cpu_bodies
@@ -39,6 +40,10 @@ def run_bench(config: BenchConfig, console: Console | None = None) -> list[Recor
     console.print(sentence(about), highlight=False)
     for name, reason in left_out.items():
         console.print(f"Left out: {name}, {reason}", highlight=False)
+    if config.in_cache:
+        console.print(
+            f"{config.numel:,} elements fit in this machine's caches: figures are not the memory's", style="yellow"
+        )
     with BenchProgress(console) as progress:
         records = timed(config, bodies, progress)
     asked = verdicts(records)
@@ -70,8 +75,8 @@ def describe(config: BenchConfig) -> dict[str, object]:
 
 def parts(config: BenchConfig, bodies: Sequence[str]) -> Iterator[list[Case]]:
     """Cases that are timed in turn, each lot with the ceilings among them, made when its turn comes."""
-    ceilings = ceiling_cases(config)
-    yield [*ceilings, *kernel_cases(config, bodies), *small_cases(config.tiny_tensors, bodies)]
+    yield [*kernel_cases(config, bodies), *small_cases(config.tiny_tensors, bodies)]
+    ceilings = ceiling_cases(torch.rand(config.numel), torch.rand(config.numel))
     for model, shapes in MODELS.items():
         steps = step_cases(model, shrunk(shapes(), config.shrink), bodies)
         yield [*(replace(ceiling, model=model) for ceiling in ceilings), *steps]

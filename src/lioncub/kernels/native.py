@@ -63,7 +63,8 @@ def describe() -> dict[str, str]:
     if _problem:
         return {}
     usable = ", ".join(_native.instruction_sets())
-    return {"instruction set": _native.in_use(), "usable": usable, "compiler": _native.compiler}
+    walk = "in lanes, asking ahead" if _native.in_lanes() else "straight"
+    return {"instruction set": _native.in_use(), "usable": usable, "memory walk": walk, "compiler": _native.compiler}
 
 
 @contextmanager
@@ -75,6 +76,17 @@ def instruction_set(name: str) -> Iterator[None]:
         yield
     finally:
         _native.use(before)
+
+
+@contextmanager
+def pace(*, lanes: bool) -> Iterator[None]:
+    """Memory is walked in lanes, or straight on, whatever suits this processor: for tests and benchmarks."""
+    before = _native.in_lanes()
+    _native.set_pace(lanes)
+    try:
+        yield
+    finally:
+        _native.set_pace(before)
 
 
 def read_ceiling(tensor: Tensor) -> int:
