@@ -70,17 +70,22 @@ template <class M> void fill_copy(const Part &part, int64_t offset, int64_t n, f
     for (int64_t j = 0; j < n; ++j) u[j] = M::get(m[j]);
 }
 
-// The momentum after this step, from a tile that has just been read. It goes past the caches where it can: memory that
-// is only written need not be read first.
-template <class M, class G> void write_next(const Part &part, int64_t offset, int64_t n) {
+// The same, and the momentum after this step. That goes past the caches where it can: memory that is only written need
+// not be read first.
+template <class M, class G>
+void fill_blend_and_next(const Part &part, int64_t offset, int64_t n, float *__restrict u) {
     auto m = static_cast<const typename M::Raw *>(part.m) + offset;
     auto g = static_cast<const typename G::Raw *>(part.g) + offset;
     auto to = static_cast<typename M::Raw *>(part.next) + offset;
-    const float beta = part.next_beta, gain = part.next_gain;
+    const float beta = part.beta, gain = part.gain, next_beta = part.next_beta, next_gain = part.next_gain;
     alignas(64) typename M::Raw next[TILE];
-    auto one = [&](int64_t j) { next[j] = M::put(M::get(m[j]) * beta + G::get(g[j]) * gain, 0); };
+    auto one = [&](int64_t j) {
+        const float momentum = M::get(m[j]), gradient = G::get(g[j]);
+        u[j] = momentum * beta + gradient * gain;
+        next[j] = M::put(momentum * next_beta + gradient * next_gain, 0);
+    };
     if (n == TILE && aligned(to)) {
-        for (int64_t j = 0; j < TILE; ++j) one(j);
+        blockwise(TILE, one, m, g);
         constexpr size_t WIDES = TILE * sizeof(typename M::Raw) / sizeof(Wide);
         for (size_t k = 0; k < WIDES; ++k) {
             stream(reinterpret_cast<uint64_t *>(to) + k * words_in<Wide>, reinterpret_cast<const Wide *>(next)[k]);
@@ -89,14 +94,6 @@ template <class M, class G> void write_next(const Part &part, int64_t offset, in
         for (int64_t j = 0; j < n; ++j) one(j);
         std::memcpy(to, next, n * sizeof next[0]);
     }
-}
-
-void write_next_of(const Part &part, int64_t offset, int64_t n) {
-    static constexpr decltype(&write_next<F32, F32>) bodies[2][3] = {
-        {write_next<F32, F32>, write_next<F32, BF16>, write_next<F32, F16>},
-        {write_next<BF16, F32>, write_next<BF16, BF16>, write_next<BF16, F16>},
-    };
-    bodies[int(part.m_type)][int(part.g_type)](part, offset, n);
 }
 
 using Fill = void (*)(const Part &, int64_t, int64_t, float *__restrict);
@@ -111,11 +108,31 @@ Fill fill_of(const Part &part) {
     return part.g ? blends[int(part.m_type)][int(part.g_type)] : copies[int(part.m_type)];
 }
 
-bool all_finite(const float *u, int64_t n) {
-    int32_t largest = 0;
-    for (int64_t j = 0; j < n; ++j) largest = std::max(largest, bits_as<int32_t>(u[j]) & 0x7FFFFFFF);
-    return largest < 0x7F800000;
+Fill fill_of(const Part &part, bool and_next) {
+    static constexpr Fill bodies[2][3] = {
+        {fill_blend_and_next<F32, F32>, fill_blend_and_next<F32, BF16>, fill_blend_and_next<F32, F16>},
+        {fill_blend_and_next<BF16, F32>, fill_blend_and_next<BF16, BF16>, fill_blend_and_next<BF16, F16>},
+    };
+    return and_next && part.next ? bodies[int(part.m_type)][int(part.g_type)] : fill_of(part);
 }
+
+// Whether all numbers that passed by were finite. A lane of its own for each of a block's elements: nothing is added up
+// before the end.
+class Finite {
+  public:
+    void look_at(const float *u, int64_t n) {
+        for (int64_t from = 0; from < n; from += BLOCK) {
+            for (int64_t j = 0; j < BLOCK; ++j) {
+                largest_[j] = std::max(largest_[j], bits_as<int32_t>(u[from + j]) & 0x7FFFFFFF);
+            }
+        }
+    }
+
+    bool all() const { return *std::max_element(largest_, largest_ + BLOCK) < 0x7F800000; }
+
+  private:
+    alignas(64) int32_t largest_[BLOCK] = {};
+};
 
 struct Piece {
     int64_t number;       // of the part
@@ -144,20 +161,25 @@ class Tiles {
         first = next_;
         size = std::min(TILE, end_ - next_);
         next_ += size;
+        if (size == TILE && first + TILE <= inside_until_) {  // still in the part of the tile before
+            pieces[0].offset += TILE;
+            fill_(*inside_, pieces[0].offset, TILE, u);
+            return true;
+        }
         find_pieces();
         int64_t filled = 0;
         for (int64_t k = 0; k < num_pieces; ++k) {
             const Piece &piece = pieces[k];
             const Part &part = update_.parts[piece.number];
             if (part.m) {
-                fill_of(part)(part, piece.offset, piece.last - piece.first, u + piece.first);
-                if (part.next) write_next_of(part, piece.offset, piece.last - piece.first);
+                fill_of(part, true)(part, piece.offset, piece.last - piece.first, u + piece.first);
             } else {
                 std::fill(u + piece.first, u + piece.last, 0.0f);
             }
             filled = piece.last;
         }
         std::fill(u + filled, u + size, 0.0f);
+        note_part();
         return true;
     }
 
@@ -193,8 +215,20 @@ class Tiles {
         }
     }
 
+    // After a tile that one part fills: as long as that goes on, nothing has to be looked up.
+    void note_part() {
+        inside_until_ = 0;
+        if (num_pieces != 1 || pieces[0].last - pieces[0].first < TILE) return;
+        const Part &part = update_.parts[pieces[0].number];
+        if (!part.m) return;
+        inside_ = &part, fill_ = fill_of(part, true), inside_until_ = part.start + part.numel;
+    }
+
     const Update &update_;
     int64_t next_, end_, number_;
+    const Part *inside_ = nullptr;
+    Fill fill_ = nullptr;
+    int64_t inside_until_ = 0;
 };
 
 template <class Body> void each_tile(const Update &update, int64_t first_block, int64_t last_block, Body body) {
@@ -203,10 +237,10 @@ template <class Body> void each_tile(const Update &update, int64_t first_block, 
 }
 
 bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t first, int64_t last) {
-    bool finite = true;
+    Finite finite;
     const int planes = abstain ? 2 : 1;
     each_tile(update, first, last, [&](const Tiles &tile) {
-        finite &= all_finite(tile.u, tile.size);
+        finite.look_at(tile.u, tile.size);
         uint64_t *to = out + tile.first / BLOCK * planes;
         for (int64_t b = 0; b < tile.size / BLOCK; ++b) {
             auto [positive, zero] = sign_words(tile.u + b * BLOCK);
@@ -215,7 +249,7 @@ bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t fir
             if (abstain) to[b * planes + 1] = ~zero;
         }
     });
-    return finite;
+    return finite.all();
 }
 
 template <class T> void put_all(const float *u, int64_t n, void *out) {
@@ -224,16 +258,16 @@ template <class T> void put_all(const float *u, int64_t n, void *out) {
 }
 
 bool encode_values(const Update &update, Type type, void *out, int64_t first, int64_t last) {
-    bool finite = true;
+    Finite finite;
     each_tile(update, first, last, [&](const Tiles &tile) {
-        finite &= all_finite(tile.u, tile.size);
+        finite.look_at(tile.u, tile.size);
         if (type == Type::f32) {
             put_all<F32>(tile.u, tile.size, static_cast<float *>(out) + tile.first);
         } else {
             put_all<BF16>(tile.u, tile.size, static_cast<uint16_t *>(out) + tile.first);
         }
     });
-    return finite;
+    return finite.all();
 }
 
 // ---- levels --------------------------------------------------------------------------------------------------------
