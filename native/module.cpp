@@ -429,6 +429,13 @@ uint32_t crc32(int64_t address, int64_t size, uint32_t crc) {
     return crc32_of(at<uint8_t>(address), size_t(size), crc);
 }
 
+std::vector<uint32_t> crc32_rows(int64_t address, int64_t rows, int64_t stride, int64_t size) {
+    nb::gil_scoped_release unlocked;
+    std::vector<uint32_t> crcs;
+    for (int64_t row = 0; row < rows; ++row) crcs.push_back(crc32_of(at<uint8_t>(address + row * stride), size_t(size), 0));
+    return crcs;
+}
+
 // Elements first..last of a plain tensor.
 std::optional<uint32_t> crc32_slice(nb::handle tensor, int64_t first, int64_t last, uint32_t crc) {
     const std::optional<Bytes> found = reader.read_bytes(tensor.ptr());
@@ -496,6 +503,7 @@ NB_MODULE(_native, m) {
     m.def("read_words", read_words);
     m.def("has_crc32", has_crc32);
     m.def("crc32", crc32);
+    m.def("crc32_rows", crc32_rows);
     m.def("crc32_slice", crc32_slice);
     m.def("crc32_sample", crc32_sample);
     m.def("instruction_sets", instruction_sets);

@@ -390,6 +390,31 @@ def test_fingerprint_is_zlibs(size: int, crc: int) -> None:
     assert native.fingerprint(strided, crc) == torch_ops.fingerprint(strided, crc)
 
 
+@pytest.mark.parametrize("size", [0, 1, 7, 63, 64, 65, 1023, 100_000])
+def test_checksums_of_messages_are_zlibs(size: int) -> None:
+    room = torch.randint(0, 256, (3, size + 5), dtype=torch.uint8)
+    expected = [zlib.crc32(row[:size].numpy().tobytes()) for row in room]
+    assert native.checksums(room, size) == torch_ops.checksums(room, size) == expected
+    same = room[:1].expand(4, -1)
+    assert native.checksums(same, size) == torch_ops.checksums(same, size) == expected[:1] * 4
+
+
+@pytest.mark.parametrize(
+    ("rows", "num_bytes"),
+    [
+        (torch.zeros(2, 9, dtype=torch.uint8), 10),
+        (torch.zeros(2, 9, dtype=torch.uint8), -1),
+        (torch.zeros(9, 2, dtype=torch.uint8).T, 4),
+        (torch.zeros(2, 9), 4),
+        (torch.zeros(9, dtype=torch.uint8), 4),
+    ],
+)
+def test_messages_that_do_not_fit_have_no_checksums(rows: torch.Tensor, num_bytes: int) -> None:
+    for body in (native, torch_ops):
+        with pytest.raises(ValueError, match=r"\d"):
+            body.checksums(rows, num_bytes)
+
+
 # ---- bad operands --------------------------------------------------------------------------------------------------
 
 

@@ -57,6 +57,13 @@ def check_ballot(payloads: Tensor, ballot: Ballot, planes: int, device: torch.de
             )
 
 
+def check_messages(rows: Tensor, num_bytes: int) -> None:
+    """``[messages, bytes]`` in the processor's memory, the bytes of a message side by side."""
+    _check_bytes(rows, 2, torch.device("cpu"))
+    if not 0 <= num_bytes <= rows.shape[1] or (rows.shape[1] > 1 and rows.stride(1) != 1):
+        raise ValueError(f"messages {tuple(rows.shape)}, {rows.stride()} apart, have no {num_bytes} bytes side by side")
+
+
 def check_direction(direction: Direction, device: torch.device) -> None:
     """That its bytes are of the width that its kind asks for."""
     kind, payload, dtype = direction

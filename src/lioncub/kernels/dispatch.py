@@ -27,6 +27,7 @@ class Body(Protocol):
     def lion_(self, strides: Sequence[Stride]) -> int: ...
     def count_matches(self, payload: Tensor, direction: Direction, cuts: Sequence[Cut], *, own_zeros: bool) -> int: ...
     def fingerprint(self, tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int: ...
+    def checksums(self, rows: Tensor, num_bytes: int) -> list[int]: ...
     def sample(self, tensor: Tensor) -> int: ...
 
 
@@ -111,6 +112,10 @@ def count_matches(payload: Tensor, direction: Direction, cuts: Sequence[Cut], *,
 
 def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | None = None) -> int:
     return body_for(tensor.device).fingerprint(tensor, crc, first=first, last=last)
+
+
+def checksums(rows: Tensor, num_bytes: int) -> list[int]:
+    return body_for(rows.device).checksums(rows, num_bytes)
 
 
 def sample(tensor: Tensor) -> int:

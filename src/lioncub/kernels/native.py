@@ -22,6 +22,7 @@ from lioncub.kernels.checks import (
     check_ballot,
     check_cuts,
     check_direction,
+    check_messages,
     check_moves,
     check_quantiser,
     check_strides,
@@ -450,6 +451,13 @@ def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | Non
         return found
     flat = tensor.detach().reshape(-1)[first:last].contiguous()
     return _native.crc32(flat.data_ptr(), flat.numel() * flat.element_size(), crc)
+
+
+def checksums(rows: Tensor, num_bytes: int) -> list[int]:
+    check_messages(rows, num_bytes)
+    if not _has_crc32:
+        return torch_ops.checksums(rows, num_bytes)
+    return _native.crc32_rows(rows.data_ptr(), len(rows), rows.stride(0), num_bytes)
 
 
 def sample(tensor: Tensor) -> int:

@@ -10,18 +10,27 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from lioncub.kernels.bits import as_numbers, count_bits, from_planes, packed_planes, signs, unpack_bits
 from lioncub.kernels.bitsliced import count_ones, majority
-from lioncub.kernels.checks import check_cuts, check_moves, check_quantiser, check_strides, check_update
+from lioncub.kernels.checks import (
+    check_cuts,
+    check_messages,
+    check_moves,
+    check_quantiser,
+    check_strides,
+    check_update,
+)
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
 from lioncub.layout import BLOCK
 
 __all__ = [
     "apply_",
+    "checksums",
     "count_matches",
     "count_ones",
     "encode_levels",
@@ -369,6 +378,12 @@ def fingerprint(tensor: Tensor, crc: int = 0, *, first: int = 0, last: int | Non
         flat = flat.clone(memory_format=torch.contiguous_format)
     data: Any = flat.view(torch.uint8).numpy()
     return zlib.crc32(data, crc)
+
+
+def checksums(rows: Tensor, num_bytes: int) -> list[int]:
+    """CRC-32 of the first ``num_bytes`` of every message in ``[messages, bytes]``."""
+    check_messages(rows, num_bytes)
+    return [zlib.crc32(row) for row in np.ascontiguousarray(rows.numpy()[:, :num_bytes])]
 
 
 SAMPLED_ROWS, SAMPLED_COLUMNS = 32, 64

@@ -19,11 +19,12 @@ from torch import Tensor
 from lioncub.kernels import torch_ops
 from lioncub.kernels.checks import check_ballot, check_cuts, check_moves, check_quantiser, check_strides, check_update
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
-from lioncub.kernels.torch_ops import SUM_CHUNK, fingerprint, sample
+from lioncub.kernels.torch_ops import SUM_CHUNK, checksums, fingerprint, sample
 from lioncub.layout import BLOCK, Ballot, Span
 
 __all__ = [
     "apply_",
+    "checksums",
     "count_matches",
     "count_ones",
     "encode_levels",
