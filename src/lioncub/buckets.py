@@ -155,7 +155,7 @@ def plan_buckets(
 ) -> list[Bucket]:
     """Slots in reverse order, as backward reaches them, cut into buckets of about ``bucket_numel`` elements.
 
-    By default there are four, each smaller than the one before: backward ends soon after the last ones left, and hides
+    By default there are three, each smaller than the one before: backward ends soon after the last ones left, and hides
     little of them. More buckets would hide more, but each costs its headers and messages.
     """
     limits = [bucket_numel] if bucket_numel else usual_limits(sum(slot.param.numel() for slot in slots))
