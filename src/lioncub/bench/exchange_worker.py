@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, sleep
 
 import torch
 import torch.distributed as dist
@@ -27,6 +27,8 @@ from lioncub.overlap import Flight, Pilot
 from lioncub.slots import Slot
 
 WARM_UP = 3
+HEAD_START_SECONDS = 0.03
+"""Time enough to hear of it, and for the processor to become quiet."""
 TENSORS = 64
 
 
@@ -79,11 +81,19 @@ def slot(values: torch.Tensor, group: dict[str, object], number: int) -> Slot:
     return Slot(param, group, {"exp_avg": torch.zeros_like(param)}, f"part {number}", number, {})
 
 
+def common_start() -> float:
+    """A moment at which all hosts begin: they share one machine's clock, and leave a barrier milliseconds apart."""
+    moment = torch.tensor([perf_counter() + HEAD_START_SECONDS], dtype=torch.float64)
+    dist.broadcast(moment, src=0)
+    start = float(moment)
+    sleep(max(start - perf_counter(), 0))
+    return start
+
+
 def timed(way: Way, interface: str) -> tuple[float, int]:
     """Seconds from the common start to the last host's end, and the most bytes that a host sent."""
     run = way.prepare()
-    dist.barrier()
-    before, start = read_counters(interface).sent_bytes if interface else 0, perf_counter()
+    before, start = read_counters(interface).sent_bytes if interface else 0, common_start()
     run()
     seconds = perf_counter() - start
     dist.barrier()
