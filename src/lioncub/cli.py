@@ -188,7 +188,9 @@ def bench_kernels(
 @bench.command("exchange")
 def bench_exchange(
     numel: Annotated[int, typer.Option(help="Parameters of the model.")] = ExchangeConfig.numel,
-    hosts: Annotated[int, typer.Option(help="Hosts that exchange.")] = ExchangeConfig.hosts,
+    hosts: Annotated[str, typer.Option(help="Numbers of hosts that exchange, separated by commas.")] = ",".join(
+        map(str, ExchangeConfig.hosts)
+    ),
     rates: Annotated[str, typer.Option(help="Of the links, separated by commas.")] = ",".join(ExchangeConfig.rates),
     repeats: Annotated[int, typer.Option(help="Samples of each.")] = ExchangeConfig.repeats,
     out: Annotated[Path, typer.Option(help="Where exchange.jsonl goes.")] = ExchangeConfig.out,
@@ -197,7 +199,11 @@ def bench_exchange(
     """Time the exchange of a step on slow networks against what the wire needs for its bytes."""
     from lioncub.bench.exchange import run_exchange
 
-    run_exchange(ExchangeConfig(numel=numel, hosts=hosts, rates=words(rates), repeats=repeats, out=out, docs=docs))
+    run_exchange(
+        ExchangeConfig(
+            numel=numel, hosts=numbers("hosts", hosts), rates=words(rates), repeats=repeats, out=out, docs=docs
+        )
+    )
 
 
 @bench.command("hostile")

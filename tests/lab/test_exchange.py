@@ -20,7 +20,7 @@ FOOTING = find_footing()
 def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
     docs = tmp_path / "page.md"
     docs.write_text(f"{MARKERS.begin}\n{MARKERS.end}\n")
-    config = ExchangeConfig(numel=4_000_000, hosts=2, rates=("100mbit",), repeats=3, out=tmp_path, docs=docs)
+    config = ExchangeConfig(numel=4_000_000, hosts=(2,), rates=("100mbit",), repeats=3, out=tmp_path, docs=docs)
     records = run_exchange(config, Console(quiet=True))
     assert [record.way for record in records] == [
         *("vote, two-phase, one bucket", "vote, two-phase, 1 buckets", "float32 allreduce of gloo"),
@@ -34,7 +34,7 @@ def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
 
 def test_the_wire_needs_its_bytes_over_its_rate() -> None:
     line = {"seconds": [3.0, 1.0, 2.0], "bytes_sent": [1e6, 1e6, 2e6]}
-    record = ExchangeRecord.of(line, "a vote", "8mbit", ExchangeConfig())
+    record = ExchangeRecord.of(line, "a vote", "8mbit", 4, 10)
     assert (record.seconds, record.wire_seconds, record.ratio) == (2.0, 1.0, 2.0)
     assert table([record]).rows == [["a vote", "8mbit", "4", "1.000", "2000.0", "1000.0", "2.00"]]
 
@@ -47,7 +47,13 @@ def test_hosts_are_told_what_they_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "said"),
-    [({"hosts": 1}, "hosts"), ({"rates": ("fast",)}, "no rate"), ({"rates": ()}, "rates"), ({"repeats": 2}, "repeats")],
+    [
+        ({"hosts": (1, 4)}, "hosts"),
+        ({"hosts": ()}, "hosts"),
+        ({"rates": ("fast",)}, "no rate"),
+        ({"rates": ()}, "rates"),
+        ({"repeats": 2}, "repeats"),
+    ],
 )
 def test_what_cannot_be_measured_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
@@ -56,4 +62,4 @@ def test_what_cannot_be_measured_is_refused(wrong: dict[str, object], said: str)
 
 def test_the_command_says_what_is_not_usual() -> None:
     assert ExchangeConfig().command == "lioncub bench exchange"
-    assert ExchangeConfig(hosts=2, rates=("1gbit",)).command == "lioncub bench exchange --hosts 2 --rates 1gbit"
+    assert ExchangeConfig(hosts=(2, 8), rates=("1gbit",)).command == "lioncub bench exchange --hosts 2,8 --rates 1gbit"

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from statistics import median
 
 from rich.console import Console
@@ -40,10 +41,10 @@ class ExchangeRecord:
     wire_seconds: float
 
     @classmethod
-    def of(cls, line: dict[str, list[float]], way: str, rate: str, config: ExchangeConfig) -> ExchangeRecord:
+    def of(cls, line: dict[str, list[float]], way: str, rate: str, hosts: int, numel: int) -> ExchangeRecord:
         sent = int(median(line["bytes_sent"]))
         wire = sent * 8 / Rate.parse(rate).bits_per_second
-        return cls(way, rate, config.hosts, config.numel, median(line["seconds"]), sent, wire)
+        return cls(way, rate, hosts, numel, median(line["seconds"]), sent, wire)
 
     @property
     def ratio(self) -> float:
@@ -58,8 +59,9 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
         raise ConfigError(f"the exchange is timed on a slow network, and there is none here: {footing.reason}")
     config.out.mkdir(parents=True, exist_ok=True)
     about = {**machine(), "command": config.command}
-    rates = track(config.rates, description="exchanging", console=console, transient=True)
-    records = [record for rate in rates for record in at_rate(rate, config, footing)]
+    places = list(product(config.hosts, config.rates))
+    shown = track(places, description="exchanging", console=console, transient=True)
+    records = [record for hosts, rate in shown for record in at_place(hosts, rate, config, footing)]
     lines = [json.dumps({**asdict(record), "ratio": record.ratio, **about}) + "\n" for record in records]
     config.records.write_text("".join(lines), encoding="utf-8")
     grid = table(records)
@@ -72,11 +74,11 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
     return records
 
 
-def at_rate(rate: str, config: ExchangeConfig, footing: Footing) -> list[ExchangeRecord]:
+def at_place(hosts: int, rate: str, config: ExchangeConfig, footing: Footing) -> list[ExchangeRecord]:
     with ledger.scratch() as scratch:
         told, answer, log = (scratch / name for name in ("task.json", "answer.jsonl", "lab.log"))
         told.write_text(ExchangeTask(config.numel, config.repeats, INTERFACE, str(answer)).to_json(), encoding="utf-8")
-        lab = LabConfig(command=(sys.executable, *WORKER, str(told)), hosts=config.hosts, rate=rate)
+        lab = LabConfig(command=(sys.executable, *WORKER, str(told)), hosts=hosts, rate=rate)
         plan = plan_of(lab, networked=True, port=free_port(footing), ours=True)
         with log.open("wb") as output, running(plan, footing, output) as process:
             code = process.wait()
@@ -84,7 +86,7 @@ def at_rate(rate: str, config: ExchangeConfig, footing: Footing) -> list[Exchang
             said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
             raise LionCubError(f"the hosts failed with exit code {code}: " + " | ".join(said[-3:]))
         lines = [json.loads(line) for line in answer.read_text(encoding="utf-8").splitlines()]
-        return [ExchangeRecord.of(line, line["way"], rate, config) for line in lines]
+        return [ExchangeRecord.of(line, line["way"], rate, hosts, config.numel) for line in lines]
 
 
 def table(records: Sequence[ExchangeRecord]) -> Grid:

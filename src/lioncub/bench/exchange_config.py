@@ -19,7 +19,7 @@ class ExchangeConfig:
     """How large a model, between how many hosts, at which rates, how often."""
 
     numel: int = 10_000_000
-    hosts: int = 4
+    hosts: tuple[int, ...] = (2, 4)
     rates: tuple[str, ...] = ("100mbit", "1gbit")
     repeats: int = 15
     out: Path = Path("bench-out")
@@ -28,8 +28,8 @@ class ExchangeConfig:
     def __post_init__(self) -> None:
         if not 1 <= self.numel <= 10**9:
             raise ConfigError(f"numel must be between 1 and 10^9, got {self.numel}")
-        if not 2 <= self.hosts <= 64:
-            raise ConfigError(f"hosts must be between 2 and 64, got {self.hosts}")
+        if not self.hosts or not 2 <= min(self.hosts) <= max(self.hosts) <= 64:
+            raise ConfigError(f"hosts must be numbers between 2 and 64, got {list(self.hosts)}")
         if self.repeats < 3:
             raise ConfigError(f"repeats must be at least 3, for a median, got {self.repeats}")
         if not self.rates:
@@ -48,11 +48,12 @@ class ExchangeConfig:
         """How to run this again."""
         words = ["lioncub", "bench", "exchange"]
         usual = ExchangeConfig()
-        for name in ("numel", "hosts", "repeats", "out"):
+        for name in ("numel", "repeats", "out"):
             if getattr(self, name) != getattr(usual, name):
                 words += [f"--{name}", str(getattr(self, name))]
-        if self.rates != usual.rates:
-            words += ["--rates", ",".join(self.rates)]
+        for name in ("hosts", "rates"):
+            if getattr(self, name) != getattr(usual, name):
+                words += [f"--{name}", ",".join(map(str, getattr(self, name)))]
         return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))
 
 
