@@ -343,6 +343,7 @@ inline void majority(const Votes &votes, const Tally &tally, uint64_t *out, int6
     if (tally.weights == Weights::unit) return majority_of_ones(votes, tally, out, first, last);
     by_width(first, last, [&]<class W>(int64_t from, int64_t to) {
         switch (1 + tally.index_bits) {
+            case 1: return weigh_wide_enough<W, 1>(votes, tally, out, from, to);
             case 2: return weigh_wide_enough<W, 2>(votes, tally, out, from, to);
             case 3: return weigh_wide_enough<W, 3>(votes, tally, out, from, to);
             case 4: return weigh_wide_enough<W, 4>(votes, tally, out, from, to);

@@ -564,7 +564,7 @@ int64_t lion(const std::vector<Stride> &strides, int64_t first, int64_t last) {
 int64_t count_matches(const uint64_t *payload, int up_planes, bool own_zeros, const uint64_t *outcome, int down_planes,
                       bool counts, const Cut &cut, int64_t first, int64_t last) {
     int64_t total = 0;
-    if (up_planes == 1 && down_planes == 1 && !counts && cut.start <= first * BLOCK && cut.stop >= last * BLOCK) {
+    if (up_planes == 1 && !own_zeros && down_planes == 1 && !counts && cut.start <= first * BLOCK && cut.stop >= last * BLOCK) {
         for (int64_t word = first; word < last; ++word) total += __builtin_popcountll(~(payload[word] ^ outcome[word]));
         return total;
     }

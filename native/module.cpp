@@ -91,8 +91,8 @@ class Fields {
     }
 
     PyObject *object() { return PyTuple_GET_ITEM(tuple_.ptr(), next_++); }
-    float number() { return float(nb::cast<double>(nb::handle(object()))); }
-    int64_t integer() { return nb::cast<int64_t>(nb::handle(object())); }
+    float number() { return float(cast<double>()); }
+    int64_t integer() { return cast<int64_t>(); }
 
     Noise noise() {
         const nb::handle key = object();
@@ -118,6 +118,12 @@ class Fields {
     bool plain = true;
 
   private:
+    template <class T> T cast() {
+        T value;
+        expect(nb::try_cast(nb::handle(object()), value), "a number of an operand is not one, or is too large");
+        return value;
+    }
+
     static constexpr View NONE = {nullptr, 0, Type::f32};
     nb::handle tuple_;
     Py_ssize_t next_ = 0;

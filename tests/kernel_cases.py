@@ -205,6 +205,10 @@ def refused_calls() -> dict[str, Callable[[Any], object]]:
         u = UpdateVector.of(x, Layout((640,), 1))
         return lambda body: body.encode_levels(u, 0, quantiser)
 
+    def weighed(tally: Tally) -> Callable[[Any], object]:
+        planes = payloads(3, 4, 1 + (max(len(tally.magnitudes), 1) - 1).bit_length(), 0)
+        return lambda body: body.majority(planes, Ballot(0, (Span(0, 256, (0, 1, 2)),)), tally)
+
     calls = {f"a direction: {name}": moved(toward, None) for name, toward in refused_directions().items()}
     calls |= {f"an outcome: {name}": matched(toward) for name, toward in refused_directions().items()}
     for name, operand in {"short": torch.zeros(3), "elsewhere": torch.zeros(640, device="meta")}.items():
@@ -225,6 +229,14 @@ def refused_calls() -> dict[str, Callable[[Any], object]]:
                 ("midrise", 4, "l3"),
             )
         },
+        **{
+            f"magnitudes: {magnitudes}": weighed(Tally(magnitudes, casting=False, ternary=True))
+            for magnitudes in ((), (0,), (-1, 2), (2, 1), (1, 1), (1, 2, 3), (1 << 50, 1), (1, 1 << 50), (7, 1, 0, 2))
+        },
+        "nobody's payloads": lambda body: body.majority(votes[:0], Ballot(0, (Span(0, 256, ()),)), vote),
+        "nobody's ones": lambda body: body.count_ones(votes[:0], Ballot(0, (Span(0, 256, ()),))),
+        "a voter who counts too often": lambda body: body.count_ones(votes, Ballot(0, (Span(0, 256, (0,) * 4),))),
+        "a start that is no whole number": lambda body: body.apply_([Move(x, 0.5, 0.1, 1.0, 1)], signs),  # type: ignore[arg-type]
         "fewer parts than lengths": encoded((640, 1), Part(x)),
         "before the direction": lambda body: body.apply_([Move(x, -1, 0.1, 1.0, 1)], signs),
         "an unknown voter": lambda body: body.majority(votes, Ballot(0, (Span(0, 256, (0, 1, 9)),)), vote),

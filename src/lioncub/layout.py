@@ -22,6 +22,10 @@ class Layout:
     lengths: tuple[int, ...]
     num_workers: int
 
+    def __post_init__(self) -> None:
+        if self.num_workers < 1 or min(self.lengths, default=0) < 0:
+            raise ValueError(f"lengths {self.lengths} for {self.num_workers} workers: need no less than 0, and 1")
+
     @cached_property
     def starts(self) -> tuple[int, ...]:
         return tuple(accumulate(self.lengths, initial=0))[:-1]

@@ -36,15 +36,16 @@ WORKERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 63, 64, 100, 1
 many = settings(max_examples=25, deadline=None)
 
 
-@pytest.fixture(params=[*SETS, TABLES, OTHER_PACE], autouse=True)
+@pytest.fixture(params=[*SETS, TABLES, *(f"{name}, {OTHER_PACE}" for name in SETS)], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Every test runs with each instruction set that this processor has, once as with a torch before 2.10, and once
     walking over memory as on processors of another maker."""
     if request.param == TABLES:
         for name in ("read_update", "read_moves", "read_strides"):
             monkeypatch.setattr(native._native, name, lambda *_: None)  # type: ignore[attr-defined]
-    lanes = native._native.in_lanes() != (request.param == OTHER_PACE)  # type: ignore[attr-defined]
-    with native.instruction_set(request.param if request.param in SETS else SETS[0]), native.pace(lanes=lanes):
+    name, _, pace = SETS[0].partition(", ") if request.param == TABLES else request.param.partition(", ")
+    lanes = native._native.in_lanes() != bool(pace)  # type: ignore[attr-defined]
+    with native.instruction_set(name), native.pace(lanes=lanes):
         yield request.param
 
 
@@ -366,7 +367,7 @@ def replaced_x(x: torch.Tensor) -> kernels.Move:
 
 @many
 @given(
-    blocks=st.integers(1, 70),
+    blocks=st.integers(0, 70),
     kind=st.sampled_from(["signs", "ternary", "counts"]),
     planes=st.integers(1, 4),
     own_zeros=st.booleans(),
@@ -376,7 +377,6 @@ def test_matches(blocks: int, kind: str, planes: int, own_zeros: bool, data: st.
     ends = sorted(data.draw(st.lists(st.integers(0, blocks * 64), min_size=2, max_size=6)))
     cuts = [Cut(start, stop, 1 + k % 3) for k, (start, stop) in enumerate(itertools.pairwise(ends))]
     payload, direction = cases.payload(blocks, planes, blocks), cases.direction(kind, blocks, planes)
-    own_zeros = own_zeros and planes > 1
     mine = native.count_matches(payload, direction, cuts, own_zeros=own_zeros)
     assert mine == torch_ops.count_matches(payload, direction, cuts, own_zeros=own_zeros)
 
@@ -472,6 +472,28 @@ def test_the_edges_are_the_same_in_all_bodies() -> None:
         found.append(body.encode_levels(nothing, 0, Levels(3).quantiser).payload)
         outcomes.append(found)
     assert all(map(torch.equal, *outcomes))
+
+
+@pytest.mark.parametrize("magnitudes", [(2,), (3,), (0, 1), (0, 5), (1, 6), (0, 2, 3, 9)])
+@pytest.mark.parametrize("num_voters", [1, 2, 3, 8])
+def test_magnitudes_of_any_kind(magnitudes: tuple[int, ...], num_voters: int) -> None:
+    tally = replace_magnitudes(magnitudes)
+    payloads, ballot = cases.payloads(num_voters, 70, 1 + tally.index_bits, 0), cases.ballot(70, num_voters, 0, 0)
+    assert torch.equal(native.majority(payloads, ballot, tally), torch_ops.majority(payloads, ballot, tally))
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda body, u: body.encode_signs(u, 0, abstain=True),
+        lambda body, u: body.encode_levels(u, 0, Levels(4).quantiser),
+        lambda body, u: body.encode_values(u, torch.float64),
+        lambda body, u: body.encode_values(u, torch.float32),
+    ],
+)
+def test_numbers_too_small_for_float32_are_not_zeros(encode: Callable[[Any, UpdateVector], kernels.Encoded]) -> None:
+    tiny = UpdateVector.of(torch.full((70,), 1e-300, dtype=torch.float64), Layout((70,), 1))
+    assert_encoded_alike(encode(native, tiny), encode(torch_ops, tiny))
 
 
 def test_magnitudes_without_a_rule_fall_back_to_torch() -> None:

@@ -63,7 +63,7 @@ def count_bits(packed: Tensor, start: int, stop: int) -> int:
 
 def packed_planes(payload: Tensor) -> tuple[Tensor, ...]:
     """The bit planes of a payload as they are, ``[blocks, 8]`` each."""
-    return payload.view(len(payload), -1, BLOCK // 8).unbind(1)
+    return payload.view(len(payload), payload.shape[1] * 8 // BLOCK, BLOCK // 8).unbind(1)
 
 
 def planes(payload: Tensor) -> list[Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels.bits import words
-from lioncub.kernels.checks import check_ballot
+from lioncub.kernels.checks import check_ballot, check_tally
 from lioncub.kernels.operands import Tally
 from lioncub.layout import BLOCK, Ballot, Span
 
@@ -20,6 +20,7 @@ CHUNK_WORDS = 1 << 12
 
 def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
     """The sign of Σ q over the voters of each element: ``[workers, blocks, up]`` to ``[blocks, down]``."""
+    check_tally(tally, ballot)
     check_ballot(payloads, ballot, 1 + tally.index_bits)
     down = 2 if tally.ternary else 1
 

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.kernels.operands import Cut, Direction, Move, Quantiser, Stride, UpdateVector
+from lioncub.kernels.operands import Cut, Direction, Move, Quantiser, Stride, Tally, UpdateVector
 from lioncub.layout import BLOCK, Ballot
 
 PLANE_BYTES = BLOCK // 8
+MAX_SUM_BITS = 40
 MAX_COUNT_PLANES = 24
 """A count is computed with in float32."""
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -48,13 +49,30 @@ def check_ballot(payloads: Tensor, ballot: Ballot, planes: int, device: torch.de
     if payloads.shape[2] != width:
         raise ValueError(f"payloads of {width} bytes a block are needed, not {tuple(payloads.shape)}")
     workers, blocks, _ = payloads.shape
+    if not workers:
+        raise ValueError("payloads of at least one worker are needed")
     for span in ballot.spans:
-        known = not span.voters or (min(span.voters) >= 0 and max(span.voters) < workers)
+        known = not span.voters or (min(span.voters) >= 0 and max(span.voters) < workers >= len(span.voters))
         if not known or not 0 <= span.start <= span.stop <= blocks * BLOCK:
             raise ValueError(
                 f"elements {span.start} to {span.stop} of voters {span.voters} are not in payloads "
                 f"{tuple(payloads.shape)}"
             )
+
+
+def check_tally(tally: Tally, ballot: Ballot) -> None:
+    _check_magnitudes(tally.magnitudes)
+    bits = tally.sum_bits(max((len(span.voters) for span in ballot.spans), default=0))
+    if bits > MAX_SUM_BITS:
+        raise ValueError(f"sums of {bits} bits are not possible: {MAX_SUM_BITS} at most")
+
+
+@cache
+def _check_magnitudes(magnitudes: tuple[int, ...]) -> None:
+    count = len(magnitudes)
+    ascending = list(magnitudes) == sorted(set(magnitudes)) and min(magnitudes, default=-1) >= 0
+    if not ascending or count & (count - 1) or magnitudes[-1] == 0:
+        raise ValueError(f"magnitudes {magnitudes}: choose 1, 2, 4 … of them, ascending, none negative, the last not 0")
 
 
 def check_messages(rows: Tensor, num_bytes: int) -> None:

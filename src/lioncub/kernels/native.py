@@ -26,6 +26,7 @@ from lioncub.kernels.checks import (
     check_moves,
     check_quantiser,
     check_strides,
+    check_tally,
     check_update,
 )
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
@@ -99,7 +100,7 @@ def read_ceiling(tensor: Tensor) -> int:
 
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
-    if (operands := _operands(u)) is None:
+    if u.dtype != torch.float32 or (operands := _operands(u)) is None:
         return torch_ops.encode_signs(u, step, abstain=abstain)
     payload = _empty(u, 2 if abstain else 1)
     threads = torch.get_num_threads()
@@ -110,7 +111,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     check_quantiser(quantiser)
     grid, bits, scale, log2_base = quantiser
-    if (operands := _operands(u)) is None:
+    if u.dtype != torch.float32 or (operands := _operands(u)) is None:
         return torch_ops.encode_levels(u, step, quantiser)
     payload = _empty(u, bits)
     levels = 1 << (bits - 1)
@@ -132,9 +133,8 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
 
 
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
-    if dtype not in (torch.float32, torch.bfloat16):
-        return torch_ops.encode_values(u, dtype)
-    if (operands := _operands(u)) is None:
+    wanted = u.dtype == torch.float32 and dtype in (torch.float32, torch.bfloat16)
+    if not wanted or (operands := _operands(u)) is None:
         return torch_ops.encode_values(u, dtype)
     values = torch.empty(u.layout.padded_numel, dtype=dtype, device=u.device)
     threads = torch.get_num_threads()
@@ -254,6 +254,7 @@ def _empty(u: UpdateVector, num_planes: int) -> Tensor:
 
 
 def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
+    check_tally(tally, ballot)
     weights = _weights(tally.magnitudes)
     if weights is None:
         return torch_ops.majority(payloads, ballot, tally)

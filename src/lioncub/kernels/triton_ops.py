@@ -17,7 +17,15 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
-from lioncub.kernels.checks import check_ballot, check_cuts, check_moves, check_quantiser, check_strides, check_update
+from lioncub.kernels.checks import (
+    check_ballot,
+    check_cuts,
+    check_moves,
+    check_quantiser,
+    check_strides,
+    check_tally,
+    check_update,
+)
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SUM_CHUNK, checksums, fingerprint, sample
 from lioncub.layout import BLOCK, Ballot, Span
@@ -190,6 +198,7 @@ def _next(part: Part) -> dict[str, Any]:
 
 
 def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
+    check_tally(tally, ballot)
     check_ballot(payloads, ballot, 1 + tally.index_bits)
     shape, magnitude_bits = _shape(tally.magnitudes)
 
