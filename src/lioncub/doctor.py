@@ -79,7 +79,10 @@ def hint(problem: str, compiler: str) -> str:
     """What to do about missing native kernels; "" where they are there."""
     if not problem:
         return ""
-    again = "install lioncub again: pip install --force-reinstall --no-deps --no-cache-dir -v, and what it came from (-v: a build that fails says why)"
+    again = (
+        "install lioncub again: pip install --force-reinstall --no-deps --no-cache-dir -v, and what it came from (-v: "
+        "a build that fails says why)"
+    )
     if compiler:
         return f"CPU tensors take the slower torch kernels: {problem}. There is a compiler, {compiler}: {again}."
     return (

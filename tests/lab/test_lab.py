@@ -275,7 +275,8 @@ def test_output_that_nobody_reads_ends_the_lab() -> None:
     assert process.wait() == 130
 
 
-def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("victim", ["owner", "lab"])
+def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: str) -> None:
     token = f"{os.getpid()}-killed"
     train = script(tmp_path / "train.py", "import time\ntime.sleep(300)\n")
     program = (
@@ -287,6 +288,14 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path) -> None:
     )
     process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {TOKEN: token})
     assert wait_until(lambda: len(everything_with(token)) >= 6, 60)  # the owner, the lab, two agents, two workers
-    process.kill()
-    process.wait()
+    if victim == "owner":
+        process.kill()
+    else:
+        (inside,) = (pid for pid in everything_with(token) if b"lioncub.lab.inside" in command_line(pid))
+        os.kill(inside, signal.SIGKILL)
+    process.wait(GONE_SECONDS)
     assert wait_until(lambda: not everything_with(token), GONE_SECONDS)
+
+
+def command_line(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -59,6 +59,8 @@ def test_every_method_has_a_builder() -> None:
         ({"seconds": float("nan")}, "seconds must be positive"),
         ({"seconds": float("inf")}, "seconds must be positive and finite"),
         ({"lr": -1.0}, "lr must be positive"),
+        ({"seed": 2**31}, "seed at most"),
+        ({"examples": (10**8,)}, "examples must be at most 1,000,000"),
         ({"out": Path(__file__)}, "out must be a folder"),
     ],
 )

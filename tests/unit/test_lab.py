@@ -52,6 +52,9 @@ def test_what_is_no_rate(text: str) -> None:
         ({"host_rates": ("4=1gbit",)}, "no host 4"),
         ({"host_rates": ("1gbit",)}, "2=100mbit"),
         ({"host_rates": ("-1=1gbit",)}, "2=100mbit"),
+        ({"host_rates": ("1=1gbit", "1=2gbit")}, "not two"),
+        ({"counters": Path("/")}, "name a file"),
+        ({"counters": Path("/nowhere/at/all")}, "no folder"),
     ],
 )
 def test_bad_settings(given: dict[str, object], message: str) -> None:

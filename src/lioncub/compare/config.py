@@ -13,6 +13,8 @@ from lioncub.compare.methods import METHODS
 from lioncub.errors import ConfigError
 from lioncub.lab.config import MAX_HOSTS, UNSHAPED, parse_rate
 
+MOST_EXAMPLES, MOST_SEED = 1_000_000, 2**31 - 1
+
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
@@ -66,6 +68,8 @@ class CompareConfig:
         for hosts in self.hosts:
             if not 2 <= hosts <= MAX_HOSTS:
                 raise ConfigError(f"hosts must be 2 to {MAX_HOSTS}, got {hosts}")
+        if max(self.examples) > MOST_EXAMPLES or self.seed > MOST_SEED:
+            raise ConfigError(f"examples must be at most {MOST_EXAMPLES:,}, seed at most {MOST_SEED:,}")
         for name, least in (("steps", 1), ("warmup", 3), ("least_steps", 1), ("validations", 0), ("seed", 0)):
             if (value := getattr(self, name)) < least:
                 raise ConfigError(f"{name} must be at least {least}, got {value}")

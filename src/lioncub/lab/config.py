@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,13 +38,16 @@ class LabConfig:
             raise ConfigError(
                 "no command: say what the hosts run after --, as in `lioncub lab -- train.py --steps 100`"
             )
-        if self.counters is not None and not self.counters.absolute().parent.is_dir():
-            raise ConfigError(f"counters: there is no folder {self.counters.parent}")
+        if self.counters is not None:
+            check_writable(self.counters)
         self.rates()
 
     def rates(self) -> list[Rate | None]:
         """The rate of each host's link; None where it is not shaped."""
         rates = [parse_rate(self.rate)] * self.hosts
+        named = [text.partition("=")[0] for text in self.host_rates]
+        if len(set(named)) < len(named):
+            raise ConfigError(f"host rates {', '.join(self.host_rates)}: one for each host, not two")
         for text in self.host_rates:
             host, equals, rate = text.partition("=")
             if not equals or not host.isdecimal():
@@ -55,4 +59,12 @@ class LabConfig:
 
 
 def parse_rate(text: str) -> Rate | None:
-    return None if text == UNSHAPED else Rate.parse(text)
+    return None if text.lower() == UNSHAPED else Rate.parse(text)
+
+
+def check_writable(counters: Path) -> None:
+    """Before the hosts run, not after."""
+    if not counters.absolute().parent.is_dir():
+        raise ConfigError(f"counters: there is no folder {counters.parent}")
+    if counters.is_dir() or not os.access(counters if counters.exists() else counters.absolute().parent, os.W_OK):
+        raise ConfigError(f"counters: {counters} is a folder, or may not be written to; name a file")

@@ -230,7 +230,10 @@ def report(hosts: Sequence[Host], path: str) -> None:
     for name, counters in found.items():
         say(f"{name}: sent {counters.sent_bytes:,} bytes, received {counters.received_bytes:,}")
     if path:
-        Path(path).write_text(json.dumps({name: asdict(counters) for name, counters in found.items()}) + "\n")
+        try:
+            Path(path).write_text(json.dumps({name: asdict(counters) for name, counters in found.items()}) + "\n")
+        except OSError as error:
+            say(f"error: the counters could not be written to {path}: {error.strerror}")
 
 
 _speaking = threading.Lock()

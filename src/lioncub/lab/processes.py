@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+from collections.abc import Iterable
 from pathlib import Path
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -42,7 +43,11 @@ def descendants(ancestor: int) -> list[int]:
 
 
 def kill_descendants(ancestor: int, number: signal.Signals = signal.SIGKILL) -> None:
-    for pid in descendants(ancestor):
+    kill(descendants(ancestor), number)
+
+
+def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
+    for pid in pids:
         try:
             os.kill(pid, number)
         except ProcessLookupError:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
@@ -13,6 +15,7 @@ from lioncub.lab import ledger
 from lioncub.lab.footing import Footing
 from lioncub.lab.network import outer_command
 from lioncub.lab.plan import LOOPBACK, PORT, Plan
+from lioncub.lab.processes import adopt_orphans, descendants, kill
 
 STOP_SECONDS = 25.0
 INNER = (sys.executable, "-m", "lioncub.lab.inside")
@@ -25,6 +28,9 @@ def launch_command(footing: Footing) -> list[str]:
 @contextmanager
 def running(plan: Plan, footing: Footing, output: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
     """The process that is the lab. Its exit code is that of the first host that failed, or 0."""
+    if not footing.networked:  # there is no namespace that takes everything with it
+        adopt_orphans()
+    others = set(descendants(os.getpid()))
     # A session of its own: Ctrl-C reaches this process alone, which then ends the lab in order.
     process = subprocess.Popen(
         launch_command(footing),
@@ -39,6 +45,16 @@ def running(plan: Plan, footing: Footing, output: IO[bytes] | None = None) -> It
             yield process
     finally:
         stop(process)
+        if not footing.networked:
+            end_orphans(others)
+
+
+def end_orphans(others: Collection[int]) -> None:
+    """Hosts whose lab was killed, all but what was there before it."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while (left := [pid for pid in descendants(os.getpid()) if pid not in others]) and time.monotonic() < deadline:
+        kill(left)
+        time.sleep(0.01)
 
 
 def tell(process: subprocess.Popen[bytes], line: str) -> None:
