@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rich.console import Console
 
-from lioncub.compare import run
+from lioncub.compare import rules, run
 from lioncub.compare.builders import BUILDERS
 from lioncub.compare.config import CompareConfig, WorkerConfig
 from lioncub.compare.errors import CompareError
 from lioncub.compare.methods import METHODS
 from lioncub.compare.records import Cell, Point, parse_cell, read_cells
 from lioncub.errors import ConfigError
+
+RECORDS = Path(__file__).parents[2] / "docs" / "records"
 
 
 def cell(method: str = "vote", **given: Any) -> Cell:
@@ -86,6 +88,21 @@ def test_a_record_survives_its_file(tmp_path: Path) -> None:
 def test_other_lines_are_no_records(line: str) -> None:
     with pytest.raises(ValueError, match="not a record of a comparison"):
         parse_cell(line)
+
+
+def test_a_last_line_without_end_or_depth_is_left_out(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(cell().to_json() + "\n" + "[" * 100_000)
+    assert read_cells(tmp_path / "r.jsonl") == [cell()]
+
+
+def test_every_field_has_a_rule() -> None:
+    assert set(rules.CELL) == {each.name for each in fields(Cell)}
+    assert set(rules.POINT) == {each.name for each in fields(Point)}
+
+
+@pytest.mark.parametrize("path", [*sorted(RECORDS.glob("compare*/*.jsonl")), RECORDS / "demo.jsonl"], ids=str)
+def test_published_records_are_read(path: Path) -> None:
+    assert read_cells(path)
 
 
 def test_a_failure_that_was_made_good_is_forgotten_and_other_runs_stay_apart(tmp_path: Path) -> None:

@@ -422,6 +422,41 @@ def test_markdown_is_escaped() -> None:
     assert "| a\\|&lt;i&gt; |" in text
 
 
+def test_prose_and_rows_of_markdown_stay_on_their_lines() -> None:
+    named: dict[str, Any] = {"label": "a\r\n```\nb", "job": "gpt\r# c"}
+    text = markdown(places_of([replace(LION, **named), replace(CUB, **named)]))
+    assert text.count("\n```") == 2
+    assert "\r" not in text
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        ("```\n<script>", "````sh\n``` <script>\n````"),
+        ("a\r````\x1b[2Jb", "`````sh\na ````\N{REPLACEMENT CHARACTER}[2Jb\n`````"),
+        ("x\n<!-- compare:begin -->", "```sh\nx <! -- compare:begin -->\n```"),
+    ],
+)
+def test_a_command_stays_in_its_block_and_is_no_marker(tmp_path: Path, command: str, shown: str) -> None:
+    docs = tmp_path / "docs.md"
+    docs.write_text(f"{MARKERS.begin}\n{MARKERS.end}\n")
+    records = write(tmp_path / "records.jsonl", [replace(each, command=command) for each in (LION, CUB)])
+    for _ in range(2):
+        run_report(ReportConfig(records=(records,), docs=docs), Console(file=io.StringIO()))
+        assert f"\n\n{shown}\n\n" in docs.read_text()
+
+
+@pytest.mark.parametrize("text", ["\x1b[2J\x9b1mred", "\x1b]0;title\x07", "\u202eback", "a\rb\nc", "[/b][red]"])
+def test_a_terminal_obeys_nothing_in_a_record(tmp_path: Path, text: str) -> None:
+    named: dict[str, Any] = dict.fromkeys(("label", "job", "unit", "examples_unit", "command"), text)
+    members = [replace(each, **named, rates=(text,)) for each in (LION, CUB, cell("vote", error=text))]
+    console = Console(file=io.StringIO(), width=200)
+    run_report(ReportConfig(records=(write(tmp_path / "records.jsonl", members),)), console)
+    assert isinstance(console.file, io.StringIO)
+    assert not set("\x1b\x9b\x07\r\u202e") & set(console.file.getvalue())
+    assert console.file.getvalue().count("[red]") >= text.count("[red]")
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -458,6 +493,28 @@ def broken(**given: Any) -> str:
         broken(machine=[]),
         broken(points=[{"step": 1, "seconds": None, "bytes_sent": 0}]),
         LION.to_json().replace('"step_seconds": 10.0', '"step_seconds": 1e999'),
+        broken(step_seconds_quartiles=[1]),
+        broken(step_seconds=1e308, bytes_sent=1e308),
+        broken(step_seconds=5e-324),
+        broken(step_seconds=-1),
+        broken(step_seconds=True),
+        broken(points=[{"step": 1, "seconds": 10**400, "bytes_sent": 0}]),
+        broken(points=[{"step": 1, "seconds": 1, "bytes_sent": 0, "validation_loss": 10**400}]),
+        broken(machine={"date": "\ud800"}),
+        broken(machine={"cpu": ["a list"]}),
+        broken(settings={"\udfff": 1}),
+        broken(settings={"seconds": {}}),
+        broken(data="\ud800"),
+        broken(hosts=True),
+        broken(hosts=0),
+        broken(parameters=0),
+        broken(seed=-1),
+        broken(rates="100mbit"),
+        broken(lr=None),
+        broken(weight_decay="x"),
+        broken(update_seconds=-1),
+        "[" * 100_000,
+        '{"kind": "cell", "machine": ' + "[" * 100_000,
     ],
 )
 def test_a_broken_line_is_named_with_its_number(tmp_path: Path, line: str) -> None:

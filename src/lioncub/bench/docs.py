@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from lioncub.publish.docs import Markers
+from lioncub.publish.docs import Markers, fenced
 from lioncub.publish.grid import Grid
 
 MARKERS = Markers("bench")
@@ -18,7 +18,7 @@ def write_docs(path: Path, about: Mapping[str, object], grids: Sequence[Grid]) -
 
 def provenance(about: Mapping[str, object]) -> str:
     """Where the figures come from, in a few lines of Markdown."""
-    return f"{sentence(about)}\n\n```sh\n{about['command']}\n```\n"
+    return f"{sentence(about)}\n\n{fenced([str(about['command'])])}\n"
 
 
 def sentence(about: Mapping[str, object]) -> str:

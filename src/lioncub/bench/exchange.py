@@ -20,6 +20,7 @@ from lioncub.lab.footing import Footing, find_footing
 from lioncub.lab.plan import INTERFACE, plan_of
 from lioncub.lab.rates import Rate
 from lioncub.lab.session import free_port, running
+from lioncub.publish.docs import fenced
 from lioncub.publish.grid import Grid
 from lioncub.publish.machine import machine
 
@@ -70,7 +71,7 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}: {about['cpu']}, "
         where += f"{about['cores']} cores, torch {about['torch']}; medians of {config.repeats} samples.\n\n"
-        MARKERS.write(config.docs, f"{where}```sh\n{config.command}\n```\n\n{grid.to_markdown()}")
+        MARKERS.write(config.docs, f"{where}{fenced([config.command])}\n\n{grid.to_markdown()}")
     return records
 
 

@@ -23,7 +23,7 @@ from lioncub.codecs import Codec, Dense, Mean, Vote
 from lioncub.data.stdlib import load_stdlib
 from lioncub.errors import ConfigError
 from lioncub.layout import Ballot, Layout, Span
-from lioncub.publish.docs import Markers
+from lioncub.publish.docs import Markers, fenced
 from lioncub.publish.grid import Grid
 from lioncub.publish.machine import machine
 
@@ -96,7 +96,7 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[S
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}, torch {about['torch']}; "
         where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n"
-        where += f"```sh\n{config.command}\n```\n\n"
+        where += f"{fenced([config.command])}\n\n"
         MARKERS.write(config.docs, where + "\n".join(grid.to_markdown() for grid in grids))
     return done
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from lioncub.compare import rules
 from lioncub.publish.lines import finished_lines
 
 KIND = "cell"
@@ -107,13 +107,12 @@ def parse_cell(line: str) -> Cell:
         _modernise(values)
         known = {each.name for each in fields(Cell)}
         values = {name: value for name, value in values.items() if name in known}
+        rules.check(values)
         values["rates"] = tuple(values["rates"])
         values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
         values["points"] = tuple(Point(**point) for point in values["points"])
-        cell = Cell(**values)
-        _check(cell)
-        return cell
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return Cell(**values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a record of a comparison: {line.strip()[:80]!r}") from error
 
 
@@ -140,29 +139,6 @@ def _modernise(values: dict[str, Any]) -> None:
     if not values.get("run"):
         about = values.get("machine", {})
         values["run"] = f"{about.get('date', '')} {about.get('commit', '')} {values.get('command', '')}".strip()
-
-
-def _check(cell: Cell) -> None:
-    """TypeError or ValueError where a value is not of its field's type, or infinite."""
-    points = cell.points
-    texts = (
-        *(cell.method, cell.label, cell.job, cell.unit, cell.examples_unit, cell.error, cell.command, cell.run),
-        *cell.rates,
-    )
-    counts = (cell.hosts, cell.examples, cell.parameters, cell.seed, cell.steps, *(p.step for p in points))
-    numbers = [
-        *(cell.step_seconds, *cell.step_seconds_quartiles, cell.bytes_sent, cell.bytes_received),
-        *(() if cell.update_seconds is None else (cell.update_seconds,)),
-        *(value for p in points for value in (p.seconds, p.bytes_sent)),
-        *(loss for p in points for loss in (p.train_loss, p.validation_loss) if loss is not None),
-    ]
-    kinds = ((texts, str), (counts, int), ((cell.machine,), dict))
-    if not all(isinstance(value, kind) for values, kind in kinds for value in values):
-        raise TypeError("a value of another type")
-    for text in texts:
-        text.encode()  # UnicodeEncodeError, a ValueError: half a character that no page can hold
-    if not all(map(math.isfinite, numbers)):
-        raise ValueError("a number that is infinite")
 
 
 def _refuse(constant: str) -> None:

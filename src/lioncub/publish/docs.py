@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from lioncub.errors import ConfigError
+from lioncub.publish.texts import one_line
 
 
 @dataclass(frozen=True)
@@ -39,3 +42,10 @@ class Markers:
         text = self.check(path)
         before, after = text[: text.index(self.begin)], text[text.index(self.end) :]
         path.write_text(f"{before}{self.begin}\n{results}\n{after}", encoding="utf-8")
+
+
+def fenced(commands: Iterable[str]) -> str:
+    """Commands as a block of code, one a line: none can end the block, nor be taken for a marker."""
+    text = "\n".join(one_line(command).replace("<!--", "<! --") for command in commands)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return f"{fence}sh\n{text}\n{fence}"

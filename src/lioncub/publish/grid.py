@@ -10,6 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from lioncub.publish.texts import lines
+
 
 @dataclass(frozen=True)
 class Grid:
@@ -28,13 +30,14 @@ class Grid:
     views: Sequence[int] = ()
 
     def to_rich(self) -> Table:
-        table = Table(title=self.title or None, caption=self.note or None, box=SIMPLE_HEAD, pad_edge=False)
-        table.title_justify = table.caption_justify = "left"
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, title_justify="left", caption_justify="left")
+        table.title = _rich(self.title, "table.title") if self.title else None
+        table.caption = _rich(self.note, "table.caption") if self.note else None
         for index, heading in enumerate(self.headings):
             is_text = index < self.num_texts
-            table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text)
+            table.add_column(_rich(heading), justify="left" if is_text else "right", no_wrap=not is_text)
         for row in self.rows:
-            table.add_row(*(Text(cell) for cell in row))
+            table.add_row(*map(_rich, row))
         return table
 
     def to_html(self) -> str:
@@ -48,16 +51,21 @@ class Grid:
 
     def to_markdown(self) -> str:
         rule = ["---" if index < self.num_texts else "---:" for index in range(len(self.headings))]
-        lines = [_markdown_row(row) for row in (self.headings, rule, *self.rows)]
+        rows = [_markdown_row(row) for row in (self.headings, rule, *self.rows)]
         title = [f"### {self.title}", ""] if self.title else []
         note = ["", self.note] if self.note else []
-        return "\n".join([*title, *lines, *note]) + "\n"
+        return "\n".join([*title, *rows, *note]) + "\n"
 
 
 def paragraph(text: str, kind: str = "", view: int | None = None) -> str:
     """Text; ``kind`` is its class on the page, ``view`` the one it belongs to."""
     attributes = (f' class="{escape(kind)}"' if kind else "") + ("" if view is None else f' data-view="{view}"')
     return f"<p{attributes}>{escape(text)}</p>\n"
+
+
+def _rich(text: str, style: str = "") -> Text:
+    """As it is: no markup is read in it, and no terminal obeys it."""
+    return Text(lines(text), style)
 
 
 def _html_row(tag: str, texts: Sequence[str], link: str | None = None, view: int | None = None) -> str:
@@ -69,5 +77,5 @@ def _html_row(tag: str, texts: Sequence[str], link: str | None = None, view: int
 
 
 def _markdown_row(texts: Sequence[str]) -> str:
-    cells = (escape(text, quote=False).replace("|", "\\|").replace("\n", "<br>") for text in texts)
+    cells = (escape(lines(text), quote=False).replace("|", "\\|").replace("\n", "<br>") for text in texts)
     return f"| {' | '.join(cells)} |"

@@ -36,5 +36,5 @@ def _is_whole(last: bytes) -> bool:
     """Whether what follows the last line break is a record: an editor may have dropped the line break after it."""
     try:
         return isinstance(json.loads(last), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False

@@ -10,7 +10,9 @@ from pathlib import Path
 from rich.console import Console
 
 from lioncub.compare.records import Cell, read_cells
+from lioncub.publish.docs import fenced
 from lioncub.publish.files import write_whole
+from lioncub.publish.texts import one_line
 from lioncub.report import provenance
 from lioncub.report.comparison import Place, places_of
 from lioncub.report.comparison_page import page
@@ -29,7 +31,7 @@ def run_report(config: ReportConfig, console: Console | None = None) -> Path:
     for grid in tables(places):
         console.print(grid.to_rich())
     for text in (NARROW_NOTE, headline(cells)):
-        console.print(text, markup=False, highlight=False)
+        console.print(one_line(text), markup=False, highlight=False)
     write(config.page_path, page(places))
     console.print(str(config.page_path), markup=False, highlight=False, soft_wrap=True)
     if config.docs is not None:
@@ -58,10 +60,9 @@ def read_records(paths: Sequence[Path]) -> list[Cell]:
 def markdown(places: Sequence[Place]) -> str:
     """Where the figures come from, what they say, and all of them."""
     cells = [cell for place in places for cell in place.cells]
-    commands = "\n".join(provenance.commands(cells))
-    prose = [escape(text, quote=False) for text in (headline(cells), provenance.sentence(cells))]
+    prose = [escape(one_line(text), quote=False) for text in (headline(cells), provenance.sentence(cells))]
     grids = [grid.to_markdown() for grid in (*experiments(places), replace(table(places), title="All figures"))]
-    return "\n\n".join([*prose, f"```sh\n{commands}\n```", *grids])
+    return "\n\n".join([*prose, fenced(provenance.commands(cells)), *grids])
 
 
 def write(path: Path, html: str) -> None:

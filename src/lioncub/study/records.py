@@ -93,7 +93,7 @@ def parse_run(line: str) -> Run:
         values["train_losses"] = tuple(map(float, values["train_losses"]))
         values["held_out"] = tuple((int(step), float(loss)) for step, loss in values["held_out"])
         return Run(**values)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"not a record of a study: {line.strip()[:80]!r}") from error
 
 
