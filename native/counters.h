@@ -12,13 +12,7 @@
 namespace lioncub::ISA_SPACE {
 
 // As many words as a register holds.
-#if defined(__AVX512F__)
-typedef uint64_t Wide __attribute__((vector_size(64)));
-#elif defined(__AVX2__)
-typedef uint64_t Wide __attribute__((vector_size(32)));
-#else
-typedef uint64_t Wide __attribute__((vector_size(16)));
-#endif
+typedef uint64_t Wide __attribute__((vector_size(REGISTER_BYTES)));
 
 constexpr int MAX_SUM_BITS = 48;
 constexpr int64_t AHEAD = 128;  // words

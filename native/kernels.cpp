@@ -15,6 +15,8 @@ namespace {
 constexpr int64_t TILE = 64;       // elements that are worked on at a time, in the first-level cache
 constexpr int64_t DISTANCE = 256;  // elements that are asked for ahead; what the lanes of two threads asked for must fit too
 constexpr int LANES = 4;           // places of a range that are worked on in turn
+constexpr int64_t PAGE = 1024;     // float32 of a page of memory
+constexpr int64_t LONGEST = 1 << 24;  // elements of a tile that is stretched: 32 bits count what is in it
 
 // Walks over a range at the pace of this processor: straight on, or in LANES places, a tile of each in turn.
 // ``walk(from, to)`` makes what walks over a part of it, tile by tile by ``next()``.
@@ -116,7 +118,7 @@ Fill fill_of(const Part &part, bool and_next) {
     return and_next && part.next ? bodies[int(part.m_type)][int(part.g_type)] : fill_of(part);
 }
 
-// Whether all numbers that passed by were finite. A lane of its own for each of a block's elements: nothing is added up
+// Whether all numbers that passed by were finite. A place of its own for each of a block's elements: nothing is added up
 // before the end.
 class Finite {
   public:
@@ -128,10 +130,22 @@ class Finite {
         }
     }
 
+    // The largest magnitudes of many, as integers.
+    void look_at(IntLane magnitudes) {
+        for (int j = 0; j < LANE; ++j) largest_[j] = std::max(largest_[j], magnitudes[j]);
+    }
+
     bool all() const { return *std::max_element(largest_, largest_ + BLOCK) < 0x7F800000; }
 
   private:
     alignas(64) int32_t largest_[BLOCK] = {};
+};
+
+// Whole tiles of one part.
+struct Run {
+    const Part &part;
+    int64_t offset;      // of the first element inside the part
+    int64_t num_blocks;
 };
 
 struct Piece {
@@ -181,6 +195,21 @@ class Tiles {
         std::fill(u + filled, u + size, 0.0f);
         note_part();
         return true;
+    }
+
+    // Whether whole tiles of the same part follow that can be worked on in one go: float32, and room for the next momentum
+    // that can be written past the caches. Not where memory is walked in lanes.
+    bool has_run() const {
+        if (pace != Pace::straight || std::min(inside_until_, end_) < next_ + TILE) return false;
+        const bool streams = !inside_->next || aligned(static_cast<float *>(inside_->next) + pieces[0].offset);
+        return inside_->g && inside_->m_type == Type::f32 && inside_->g_type == Type::f32 && streams;
+    }
+
+    Run rest_of_part() {
+        const int64_t tiles = (std::min(inside_until_, end_) - next_) / TILE, offset = pieces[0].offset + TILE;
+        next_ += tiles * TILE;
+        pieces[0].offset += tiles * TILE;
+        return {*inside_, offset, tiles * (TILE / BLOCK)};
     }
 
     // Where u = 0 in block b of the tile: 1 where coordinate + step is odd. The padding goes on like the last part.
@@ -236,18 +265,60 @@ template <class Body> void each_tile(const Update &update, int64_t first_block, 
     at_pace(first_block * BLOCK, last_block * BLOCK, walk, body);
 }
 
+// Blocks of a float32 part from its numbers to their signs without leaving the registers; returns the largest |u| of each
+// place, as integers. ``write`` takes the next momentum.
+template <class Write>
+IntLane signs_of_run(const Run &run, int64_t step, int planes, uint64_t *out, Write write) {
+    const Part &part = run.part;
+    auto m = static_cast<const float *>(part.m) + run.offset, g = static_cast<const float *>(part.g) + run.offset;
+    const Lane beta = splat(part.beta), gain = splat(part.gain);
+    const uint64_t alternating = (run.offset + step) & 1 ? 0x5555555555555555ull : 0xAAAAAAAAAAAAAAAAull;
+    IntLane largest{};
+    for (int64_t from = 0; from < run.num_blocks * BLOCK; from += BLOCK, out += planes) {
+        SignWords words{0, 0};
+        if (from % PAGE == 0) {  // the next page's address is looked up while this one is worked on
+            __builtin_prefetch(m + from + PAGE), __builtin_prefetch(g + from + PAGE);
+            if (part.next) __builtin_prefetch(static_cast<const float *>(part.next) + run.offset + from + PAGE);
+        }
+        for (int j = 0; j < BLOCK; j += LANE) {
+            const Lane momentum = load_lane(m + from + j), gradient = load_lane(g + from + j);
+            const Lane u = momentum * beta + gradient * gain;
+            const IntLane magnitude = bits_as<IntLane>(u) & 0x7FFFFFFF;
+            largest = magnitude > largest ? magnitude : largest;
+            const auto [positive, zero] = sign_bits(u);
+            words.positive |= positive << j, words.zero |= zero << j;
+            write(from + j, momentum, gradient);
+        }
+        out[0] = words.positive | (words.zero & alternating);
+        if (planes > 1) out[1] = ~words.zero;
+    }
+    return largest;
+}
+
 bool encode_signs(const Update &update, bool abstain, uint64_t *out, int64_t first, int64_t last) {
     Finite finite;
     const int planes = abstain ? 2 : 1;
-    each_tile(update, first, last, [&](const Tiles &tile) {
+    each_tile(update, first, last, [&](Tiles &tile) {
         finite.look_at(tile.u, tile.size);
         uint64_t *to = out + tile.first / BLOCK * planes;
         for (int64_t b = 0; b < tile.size / BLOCK; ++b) {
             auto [positive, zero] = sign_words(tile.u + b * BLOCK);
             if (zero) positive |= zero & tile.alternating(b);
-            to[b * planes] = positive;
-            if (abstain) to[b * planes + 1] = ~zero;
+            *to++ = positive;
+            if (abstain) *to++ = ~zero;
         }
+        if (!tile.has_run()) return;
+        const Run run = tile.rest_of_part();
+        const Part &part = run.part;
+        if (!part.next) {
+            finite.look_at(signs_of_run(run, update.step, planes, to, [](int64_t, Lane, Lane) {}));
+            return;
+        }
+        const Lane beta = splat(part.next_beta), gain = splat(part.next_gain);
+        auto next = static_cast<float *>(part.next) + run.offset;
+        finite.look_at(signs_of_run(run, update.step, planes, to, [=](int64_t j, Lane momentum, Lane gradient) {
+            stream(reinterpret_cast<uint64_t *>(next + j), bits_as<Wide>(momentum * beta + gradient * gain));
+        }));
     });
     return finite.all();
 }
@@ -451,6 +522,26 @@ template <class X> void move_only(const Move &move, int64_t offset, int64_t n, c
     blockwise(n, one, x);
 }
 
+// move_only for float32 and one plane of signs, from the bits to the numbers without leaving the registers.
+void move_by_signs(const Move &move, const Direction &d, int64_t offset, int64_t n) {
+    auto words = static_cast<const uint64_t *>(d.payload);
+    auto x = static_cast<float *>(move.x) + offset;
+    const int64_t start = move.start + offset;
+    const float lr = move.lr, decay = move.decay;
+    int64_t from = 0;
+    for (; from + BLOCK <= n; from += BLOCK) {
+        if (pace == Pace::lanes) ahead(x + from);
+        if (from % PAGE == 0) __builtin_prefetch(x + from + PAGE, 1);
+        const uint64_t word = word_at(words, 1, 0, start + from, BLOCK);
+        for (int j = 0; j < BLOCK; j += LANE) {
+            store_lane(x + from + j, load_lane(x + from + j) * decay - signed_lane(word >> j, lr));
+        }
+    }
+    if (from == n) return;
+    const uint64_t word = word_at(words, 1, 0, start + from, n - from);
+    for (int64_t j = 0; j < n - from; ++j) x[from + j] = x[from + j] * decay - (word >> j & 1 ? lr : -lr);
+}
+
 template <class X, class M, class G>
 void move_and_advance(const Move &move, int64_t offset, int64_t n, const float *__restrict toward) {
     auto *__restrict x = static_cast<typename X::Raw *>(move.x) + offset;
@@ -525,6 +616,13 @@ template <class T> class Walk {
         return true;
     }
 
+    // Makes the tile as long as its tensor and the range let it; not where memory is walked in lanes.
+    void stretch() {
+        if (pace != Pace::straight) return;
+        const int64_t more = std::min({tensor->numel - at_, left_, LONGEST});
+        n += more, at_ += more, left_ -= more;
+    }
+
   private:
     const T *next_, *end_;
     int64_t left_, at_;
@@ -532,7 +630,7 @@ template <class T> class Walk {
 
 template <class T, class Body> void each_tile(const std::vector<T> &tensors, int64_t first, int64_t last, Body body) {
     auto walk = [&](int64_t from, int64_t to) { return Walk<T>(tensors, from, to); };
-    at_pace(first, last, walk, [&](const Walk<T> &tile) { body(*tile.tensor, tile.offset, tile.n); });
+    at_pace(first, last, walk, body);
 }
 
 void apply(const std::vector<Move> &moves, const Direction &direction, int64_t first, int64_t last) {
@@ -540,12 +638,17 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
                                                           move_only<NoisyBF16>};
     static constexpr decltype(&move_and_advance<F32, F32, F32>) both[4][2][3] = BY_FORMATS(move_and_advance);
     alignas(64) float out[TILE + BLOCK];
-    each_tile(moves, first, last, [&](const Move &move, int64_t offset, int64_t n) {
-        toward(direction, move, offset, n, out);
+    each_tile(moves, first, last, [&](Walk<Move> &tile) {
+        const Move &move = *tile.tensor;
+        if (direction.kind == Kind::signs && direction.planes == 1 && !move.m && move.x_type == Type::f32) {
+            tile.stretch();
+            return move_by_signs(move, direction, tile.offset, tile.n);
+        }
+        toward(direction, move, tile.offset, tile.n, out);
         if (move.m) {
-            both[x_format(move)][int(move.m_type)][int(move.g_type)](move, offset, n, out);
+            both[x_format(move)][int(move.m_type)][int(move.g_type)](move, tile.offset, tile.n, out);
         } else {
-            alone[x_format(move)](move, offset, n, out);
+            alone[x_format(move)](move, tile.offset, tile.n, out);
         }
     });
 }
@@ -553,8 +656,10 @@ void apply(const std::vector<Move> &moves, const Direction &direction, int64_t f
 int64_t lion(const std::vector<Stride> &strides, int64_t first, int64_t last) {
     static constexpr decltype(&lion_one<F32, F32, F32>) bodies[4][2][3] = BY_FORMATS(lion_one);
     int64_t skipped = 0;
-    each_tile(strides, first, last, [&](const Stride &stride, int64_t offset, int64_t n) {
-        skipped += bodies[x_format(stride)][int(stride.m_type)][int(stride.g_type)](stride, offset, n);
+    each_tile(strides, first, last, [&](Walk<Stride> &tile) {
+        const Stride &stride = *tile.tensor;
+        if (!stride.noise.on) tile.stretch();
+        skipped += bodies[x_format(stride)][int(stride.m_type)][int(stride.g_type)](stride, tile.offset, tile.n);
     });
     return skipped;
 }

@@ -88,42 +88,86 @@ inline uint32_t hashed(uint32_t coordinate, uint32_t low, uint32_t high) {
     return (x ^ x >> 15) >> 16;
 }
 
-// ---- 64 comparisons to a word --------------------------------------------------------------------------------------
+// ---- a register of numbers -----------------------------------------------------------------------------------------
 
+#if defined(__AVX512F__)
+constexpr int REGISTER_BYTES = 64;
+#elif defined(__AVX2__)
+constexpr int REGISTER_BYTES = 32;
+#else
+constexpr int REGISTER_BYTES = 16;
+#endif
+
+typedef float Lane __attribute__((vector_size(REGISTER_BYTES)));
+typedef int32_t IntLane __attribute__((vector_size(REGISTER_BYTES)));
+constexpr int LANE = REGISTER_BYTES / 4;  // numbers in it
+
+inline Lane load_lane(const float *from) {
+    Lane lane;
+    std::memcpy(&lane, from, sizeof lane);
+    return lane;
+}
+
+inline void store_lane(float *to, Lane lane) { std::memcpy(to, &lane, sizeof lane); }
+
+inline Lane splat(float value) {
+    Lane lane;
+    for (int j = 0; j < LANE; ++j) lane[j] = value;
+    return lane;
+}
+
+// Bit j is set where number j is positive, or zero.
 struct SignWords {
     uint64_t positive, zero;
 };
 
-inline SignWords sign_words(const float *u) {
-    uint64_t positive = 0, zero = 0;
+inline SignWords sign_bits(Lane lane) {
 #if defined(__AVX512F__)
     const __m512 none = _mm512_setzero_ps();
-    for (int k = 0; k < 4; ++k) {
-        __m512 v = _mm512_loadu_ps(u + 16 * k);
-        positive |= uint64_t(_mm512_cmp_ps_mask(v, none, _CMP_GT_OQ)) << 16 * k;
-        zero |= uint64_t(_mm512_cmp_ps_mask(v, none, _CMP_EQ_OQ)) << 16 * k;
-    }
+    return {_mm512_cmp_ps_mask(lane, none, _CMP_GT_OQ), _mm512_cmp_ps_mask(lane, none, _CMP_EQ_OQ)};
 #elif defined(__AVX2__)
     const __m256 none = _mm256_setzero_ps();
-    for (int k = 0; k < 8; ++k) {
-        __m256 v = _mm256_loadu_ps(u + 8 * k);
-        positive |= uint64_t(uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(v, none, _CMP_GT_OQ)))) << 8 * k;
-        zero |= uint64_t(uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(v, none, _CMP_EQ_OQ)))) << 8 * k;
-    }
+    return {uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(lane, none, _CMP_GT_OQ))),
+            uint32_t(_mm256_movemask_ps(_mm256_cmp_ps(lane, none, _CMP_EQ_OQ)))};
 #elif defined(__SSE2__)
     const __m128 none = _mm_setzero_ps();
-    for (int k = 0; k < 16; ++k) {
-        __m128 v = _mm_loadu_ps(u + 4 * k);
-        positive |= uint64_t(uint32_t(_mm_movemask_ps(_mm_cmpgt_ps(v, none)))) << 4 * k;
-        zero |= uint64_t(uint32_t(_mm_movemask_ps(_mm_cmpeq_ps(v, none)))) << 4 * k;
-    }
+    return {uint32_t(_mm_movemask_ps(_mm_cmpgt_ps(lane, none))), uint32_t(_mm_movemask_ps(_mm_cmpeq_ps(lane, none)))};
 #else
-    for (int k = 0; k < 64; ++k) {
-        positive |= uint64_t(u[k] > 0) << k;
-        zero |= uint64_t(u[k] == 0) << k;
+    SignWords bits{0, 0};
+    for (int j = 0; j < LANE; ++j) {
+        bits.positive |= uint64_t(lane[j] > 0) << j;
+        bits.zero |= uint64_t(lane[j] == 0) << j;
     }
+    return bits;
 #endif
-    return {positive, zero};
+}
+
+// The lowest bits as ±value: a set bit is plus.
+inline Lane signed_lane(uint64_t bits, float value) {
+    const Lane plus = splat(value);
+#if defined(__AVX512F__)
+    return _mm512_mask_blend_ps(__mmask16(bits), -plus, plus);
+#else
+    IntLane place;
+    for (int j = 0; j < LANE; ++j) place[j] = j;
+    const IntLane inverted = int32_t(~bits & ((1u << LANE) - 1)) - IntLane{};
+    return bits_as<Lane>(bits_as<IntLane>(plus) ^ (inverted >> place) << 31);
+#endif
+}
+
+// ---- 64 numbers and a word -----------------------------------------------------------------------------------------
+
+inline SignWords sign_words(const float *u) {
+    SignWords words{0, 0};
+    for (int j = 0; j < BLOCK; j += LANE) {
+        const auto [positive, zero] = sign_bits(load_lane(u + j));
+        words.positive |= positive << j, words.zero |= zero << j;
+    }
+    return words;
+}
+
+inline void signed_values(uint64_t word, float value, float *out) {
+    for (int j = 0; j < BLOCK; j += LANE) store_lane(out + j, signed_lane(word >> j, value));
 }
 
 // Bit k of 64 bytes.
@@ -150,22 +194,6 @@ inline uint64_t plane_word(const uint8_t *bytes, int k) {
     uint64_t word = 0;
     for (int j = 0; j < 64; ++j) word |= uint64_t(bytes[j] >> k & 1) << j;
     return word;
-#endif
-}
-
-// 64 bits to ±value: a set bit is plus.
-inline void signed_values(uint64_t word, float value, float *out) {
-#if defined(__AVX512F__)
-    const __m512 plus = _mm512_set1_ps(value), minus = _mm512_set1_ps(-value);
-    for (int k = 0; k < 4; ++k) {
-        _mm512_storeu_ps(out + 16 * k, _mm512_mask_blend_ps(__mmask16(word >> 16 * k), minus, plus));
-    }
-#else
-    const uint32_t bits = bits_as<uint32_t>(value);
-    for (int half = 0; half < 2; ++half) {
-        const uint32_t inverted = ~uint32_t(word >> 32 * half);
-        for (uint32_t j = 0; j < 32; ++j) out[32 * half + j] = bits_as<float>(bits ^ (inverted >> j) << 31);
-    }
 #endif
 }
 

@@ -22,6 +22,7 @@ from lioncub.errors import ConfigError, LionCubError, ReplicasDifferError, name_
 from lioncub.guard import Flags, Stamp
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
+from lioncub.pages import zeros_like_all
 from lioncub.reputation import to_wire
 from lioncub.settings import Rounding, checked_quorum
 from lioncub.slots import Slot
@@ -290,8 +291,10 @@ class DistributedLion(MomentumOptimizer):
         self._trainable = [slot.param.requires_grad for slot in self._everything]
         self._trained = [slot for slot in self._everything if slot.param.requires_grad]
         if self._keeps_spares:
-            for slot in self._trained:
-                self._spares.setdefault(slot.param, torch.empty_like(slot.momentum))
+            new = [slot for slot in self._trained if slot.param not in self._spares]
+            momenta = [slot.momentum for slot in new]
+            spares = zeros_like_all(momenta, [momentum.dtype for momentum in momenta])
+            self._spares |= {slot.param: spare for slot, spare in zip(new, spares, strict=True)}
         self._buckets = plan_buckets(self._trained, self._comm, self._collective, self._bucket_numel)
         policy = self._momentum_sync if self._comm.size > 1 else None
         self._synchronizer = Synchronizer(policy, self._trained, self._comm) if policy else None

@@ -24,9 +24,9 @@ def gain(beta: float, *, maximize: bool) -> float:
 
 def update(m: Tensor, g: Tensor, group: dict[str, Any], next_m: Tensor | None = None) -> Part:
     """u = β1·m + (1-β1)·g; and next_m = β2·m + (1-β2)·g, where there is room for it."""
-    (beta1, beta2), maximize = group["betas"], group["maximize"]
-    gains = gain(beta1, maximize=maximize), gain(beta2, maximize=maximize)
-    return Part(m, g, beta1, gains[0], next_m, beta2, gains[1])
+    beta1, beta2 = group["betas"]
+    down = -1 if group["maximize"] else 1
+    return Part(m, g, beta1, down * (1 - beta1), next_m, beta2, down * (1 - beta2))
 
 
 def move(

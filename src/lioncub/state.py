@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub.errors import ConfigError
+from lioncub.pages import zeros_like_all
 from lioncub.settings import check_group, checked_momentum_dtype
 
 
@@ -42,9 +43,14 @@ class MomentumOptimizer(Optimizer):
             del self.param_groups[-1]
             raise
         group["step"] = self.param_groups[0]["step"]
-        for param in group["params"]:
-            if "exp_avg" not in self.state[param]:
-                self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, self.momentum_format)
+        new = [param for param in group["params"] if "exp_avg" not in self.state[param]]
+        for param, momentum in zip(new, self._momenta_for(new), strict=True):
+            self.state[param]["exp_avg"] = momentum
+
+    def _momenta_for(self, params: Sequence[Tensor]) -> list[Tensor]:
+        """Zeros, each in its own precision and memory order: ``momentum_dtype``, or float64 for a float64 parameter."""
+        dtypes = [torch.float64 if param.dtype == torch.float64 else self._momentum_dtype for param in params]
+        return zeros_like_all(params, dtypes, self.momentum_format)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but momenta keep their precision: torch would cast them to the parameter's."""
@@ -54,20 +60,9 @@ class MomentumOptimizer(Optimizer):
         for group, mine in zip(self.param_groups, settings, strict=True):
             for key, value in mine.items():
                 group.setdefault(key, value)  # what another Lion's state does not know
-        for param, momentum in zip((p for group in self.param_groups for p in group["params"]), saved, strict=True):
-            self.state[param]["exp_avg"] = momentum_for(param, self._momentum_dtype, self.momentum_format, momentum)
-
-
-def momentum_for(
-    param: Tensor, dtype: torch.dtype, memory_format: torch.memory_format, value: Tensor | None = None
-) -> Tensor:
-    """A momentum in its own precision and memory order: ``value``, or zeros.
-
-    ``dtype`` is bfloat16 or float32; the momentum of a float64 parameter is float64.
-    """
-    own = torch.float64 if param.dtype == torch.float64 else dtype
-    momentum = torch.zeros_like(param, dtype=own, memory_format=memory_format, requires_grad=False)
-    return momentum if value is None else momentum.copy_(value)
+        params = [param for group in self.param_groups for param in group["params"]]
+        for param, momentum, value in zip(params, self._momenta_for(params), saved, strict=True):
+            self.state[param]["exp_avg"] = momentum if value is None else momentum.copy_(value)
 
 
 def momenta_of(state_dict: dict[str, Any], groups: list[dict[str, Any]]) -> list[Tensor | None]:

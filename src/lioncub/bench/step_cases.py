@@ -18,6 +18,7 @@ from lioncub.bench.shapes import Shape
 from lioncub.kernels import Direction, Move, UpdateVector
 from lioncub.layout import BLOCK, Ballot, Layout, Span
 from lioncub.lion import Lion
+from lioncub.pages import zeros_like_all
 
 FUSED, FOREACH = "AdamW(fused=True)", "AdamW(foreach=True)"
 LION_PYTORCH = ("lion-pytorch", "lion-pytorch foreach")
@@ -105,8 +106,8 @@ class TwoPhaseReady:
         self, params: Sequence[Tensor], momentum_dtype: torch.dtype = torch.float32, *, spare: bool = True
     ) -> None:
         self.params = params
-        self.momenta = [torch.zeros_like(param, dtype=momentum_dtype) for param in params]
-        self.spares = [torch.zeros_like(m) for m in self.momenta] if spare else []
+        self.momenta, spares = (zeros_like_all(params, [momentum_dtype] * len(params)) for _ in range(2))
+        self.spares = spares if spare else []
         self.group = SETTINGS | {"betas": (0.9, 0.99), "maximize": False}
         self.layout = Layout(tuple(param.numel() for param in params), NUM_WORKERS)
         shard = self.layout.blocks // NUM_WORKERS * BLOCK
