@@ -70,18 +70,18 @@ EXPERIMENTS: dict[str, Experiment] = {
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
         methods=LIONS,
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         workers=(4, 8, 16, 32),
     ),
     "tradeoff": Experiment(
         question="Quality against bits: ours and the baselines of the papers.",
         methods=(*LIONS, *BASELINES),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
     ),
     "bits": Experiment(
         question="How many bits, on which grid, with which scale?",
         methods=("exact", "vote", *LEVELS),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         lr_of="exact",
         by_layer=True,
     ),
@@ -95,14 +95,14 @@ EXPERIMENTS: dict[str, Experiment] = {
     "momentum": Experiment(
         question="When must momenta meet, and which?",
         methods=("exact", "vote", "log-4", *SYNCHRONISED),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         lr_of="exact",
         by_layer=True,
     ),
     "ties": Experiment(
         question="What do ties and zeros do, at even and odd numbers of workers?",
         methods=("vote", "vote-zero", "vote-abstain"),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         workers=(4, 5, 8, 9),
         lr_of="vote",
     ),
@@ -122,7 +122,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "rates": Experiment(
         question="Which learning rate and weight decay, coming from AdamW?",
         methods=("lion", "vote", "log-4"),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
         decay_factors=(0.1, 1.0, 10.0),
@@ -130,7 +130,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "more-workers": Experiment(
         question="Which learning rate when the number of workers changes?",
         methods=("lion", "vote", "log-4"),
-        tasks=("vit", "gpt"),
+        tasks=("gpt", "vit"),
         workers=(4, 16),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
