@@ -41,7 +41,8 @@ class Way:
 
 
 def ways(numel: int) -> list[Way]:
-    """Ours, in one bucket and in those of the optimizer; and the allreduce that it replaces."""
+    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them; and the allreduce that
+    ours replaces."""
     comm = Comm.of(None, torch.device("cpu")).on_new_channel()
     pilot = Pilot(threaded=True)
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
@@ -64,6 +65,17 @@ def ways(numel: int) -> list[Way]:
 
         return prepare
 
+    def bare() -> Callable[[], object]:
+        shard_bytes = whole[0].layout.blocks // comm.size * whole[0].codec.up_block_bytes
+        rows = torch.zeros(comm.size, shard_bytes, dtype=torch.uint8)
+
+        def run() -> None:
+            for pattern, what in ((comm.all_to_all, rows), (comm.all_gather, rows[comm.index])):
+                _, pending = pattern(what, tag=1)
+                pending.wait()
+
+        return run
+
     def all_reduce() -> Callable[[], object]:
         values = torch.randn(numel)
         return lambda: dist.all_reduce(values)
@@ -71,6 +83,7 @@ def ways(numel: int) -> list[Way]:
     return [
         Way("vote, two-phase, one bucket", exchange(whole)),
         Way(f"vote, two-phase, {len(usual)} buckets", exchange(usual)),
+        Way("the two phases' messages alone", bare),
         Way("float32 allreduce of gloo", all_reduce),
     ]
 
