@@ -334,13 +334,24 @@ def test_means_and_standard_errors_over_seeds() -> None:
     assert sample.error == pytest.approx(1 / 3**0.5)
     assert samples([made(2.0)])[0].error is None
     assert Sample((made(2.0), made(None, seed=1))).quality is None
-    better, worse = (
-        samples([made(q, seed=s) for s, q in enumerate((2.0, 2.1))]),
-        samples([made(q, seed=s, method="mean") for s, q in enumerate((3.0, 3.1))]),
-    )
-    assert better[0].better_than(worse[0]) == pytest.approx(1.0)  # fewer bits per byte are better
-    assert better[0].within_one_error(worse[0]) is True
-    assert worse[0].within_one_error(better[0]) is False
+
+
+def test_methods_are_compared_seed_by_seed() -> None:
+    (better,) = samples([made(q, seed=s) for s, q in enumerate((2.0, 7.1, 4.0))])
+    (worse,) = samples([made(q, seed=s, method="mean") for s, q in enumerate((3.0, 8.3))])
+    gain, loss = better.against(worse), worse.against(better)
+    assert gain is not None
+    assert loss is not None
+    assert gain.mean == -loss.mean == pytest.approx(1.1)  # fewer bits per byte are better
+    assert gain.error == loss.error == pytest.approx(0.1), "what seeds have in common is no error"
+    assert gain.within_one_error is True
+    assert loss.within_one_error is False
+    single = Sample((made(2.5, seed=1),)).against(worse)
+    assert single is not None
+    assert single.mean == pytest.approx(5.8)
+    assert single.within_one_error is None
+    assert Sample((made(2.5, seed=9),)).against(worse) is None
+    assert Sample((made(None, seed=1),)).against(worse) is None
 
 
 def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> None:
@@ -365,12 +376,12 @@ def test_memory_is_told_by_what_a_worker_adds() -> None:
 
 
 def test_methods_are_held_against_full_precision() -> None:
-    lion, close, far = (2.0, 2.1), (2.04, 2.14), (2.5, 2.6)
+    lion, close, far = (2.0, 2.1), (2.1, 2.04), (2.5, 2.62)
     found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
     (grid,) = against_lion("T", found)
     assert grid.rows == [
-        ["vote", "4 workers", "2.00", "-0.040 ± 0.071", "yes"],
-        ["mean of signs", "4 workers", "2.00", "-0.500 ± 0.071", "no"],
+        ["vote", "4 workers", "2.00", "-0.0200 ± 0.0800", "yes"],
+        ["mean of signs", "4 workers", "2.00", "-0.5100 ± 0.0100", "no"],
     ]
     assert "Against global Lion" in grid.note
     assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error

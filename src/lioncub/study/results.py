@@ -39,8 +39,7 @@ class Sample:
     @property
     def error(self) -> float | None:
         """The standard error of the mean; None with fewer than two seeds."""
-        values = self.qualities
-        return stdev(values) / math.sqrt(len(values)) if not self.failed and len(values) > 1 else None
+        return None if self.failed else standard_error(self.qualities)
 
     @property
     def bits_up(self) -> float:
@@ -59,19 +58,37 @@ class Sample:
     def bits(self) -> float:
         return self.bits_up + self.bits_down
 
-    def better_than(self, other: Sample) -> float | None:
-        """By how much of the task's unit, larger being better; None where one of them failed."""
-        if self.quality is None or other.quality is None:
-            return None
-        gain = self.quality - other.quality
-        return gain if TASKS[self.one.spec.task].higher_is_better else -gain
+    def against(self, other: Sample) -> Gain | None:
+        """How much better it is than ``other``; None where one of them failed, or they have no seed in common.
 
-    def within_one_error(self, other: Sample) -> bool | None:
-        """Whether it is no worse than ``other`` by more than one standard error of their difference."""
-        gain = self.better_than(other)
-        if gain is None or self.error is None or other.error is None:
+        Seed by seed: a seed's first weights and batches are the same for every method, and most of the spread between
+        seeds is theirs.
+        """
+        if self.failed or other.failed:
             return None
-        return gain >= -math.hypot(self.error, other.error)
+        theirs = {run.spec.seed: run.quality for run in other.runs}
+        sign = 1 if TASKS[self.one.spec.task].higher_is_better else -1
+        pairs = [(run.quality, theirs.get(run.spec.seed)) for run in self.runs]
+        gains = [sign * (mine - his) for mine, his in pairs if mine is not None and his is not None]
+        return Gain(fmean(gains), standard_error(gains)) if gains else None
+
+
+@dataclass(frozen=True)
+class Gain:
+    """A difference in the task's unit, larger being better, and its standard error; None with fewer than two seeds."""
+
+    mean: float
+    error: float | None
+
+    @property
+    def within_one_error(self) -> bool | None:
+        """Whether it is no loss, or none beyond its standard error."""
+        return None if self.error is None else self.mean >= -self.error
+
+
+def standard_error(values: Sequence[float]) -> float | None:
+    """Of their mean; None of fewer than two."""
+    return stdev(values) / math.sqrt(len(values)) if len(values) > 1 else None
 
 
 def samples(runs: Iterable[Run]) -> list[Sample]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from lioncub.publish.grid import Grid
@@ -60,20 +59,21 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
         return []
     head = ["method", "where", "bits", "better by", "within"]
     note = (
-        f"Against {pairs[0][1].one.label}, with the standard error of the difference of the two means; within: no "
-        "worse by more than that. Bits: up and down."
+        f"Against {pairs[0][1].one.label}, seed by seed (a seed's first weights and batches are the same for all "
+        "methods), with the standard error of the mean difference; within: no worse by more than that. Bits: up and "
+        "down."
     )
     return [Grid(f"{title}: against full precision", head, rows, note, num_texts=2)]
 
 
 def difference(sample: Sample, other: Sample) -> list[str] | None:
-    """A row of :func:`against_lion`; None where one of the two failed or has no error."""
-    gain, within = sample.better_than(other), sample.within_one_error(other)
-    if gain is None or within is None:
+    """A row of :func:`against_lion`; None where one of the two failed or there is no error."""
+    gain = sample.against(other)
+    if gain is None or gain.error is None:
         return None
-    digits = _digits(sample)
-    better = f"{gain:+.{digits}f} ± {math.hypot(sample.error or 0.0, other.error or 0.0):.{digits}f}"
-    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, "yes" if within else "no"]
+    digits = _digits(sample) + 1
+    better = f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f}"
+    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, "yes" if gain.within_one_error else "no"]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
