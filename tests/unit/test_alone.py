@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lioncub import Dense, DistributedLion, Levels, LionCub, Mean, Vote
+from lioncub.codecs import Codec
 from lioncub.errors import ConfigError, LionCubError, QuorumError, SparseGradientError
 
 
@@ -96,6 +97,21 @@ def test_schedulers_take_effect() -> None:
         optimizer.step()
         scheduler.step()
         assert p.tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "codec"),
+    [
+        ({}, Levels(4, grid="log")),
+        ({"bits": 1}, Vote()),
+        ({"bits": 5, "scale": "linf"}, Levels(5, "linf", "log")),
+        ({"bits": 6}, Levels(6)),
+        ({"bits": 2, "grid": "midrise"}, Levels(2)),
+        ({"grid": "midtread"}, Levels(4, grid="midtread")),
+    ],
+)
+def test_lion_cub_chooses_its_codec(settings: dict[str, Any], codec: Codec) -> None:
+    assert LionCub([nn.Parameter(torch.ones(1))], **settings).param_groups[0]["codec"] == codec
 
 
 def test_state_dict_round_trips_through_a_safe_file() -> None:
@@ -326,6 +342,8 @@ P = nn.Parameter
         (lambda: DistributedLion([P(torch.ones(1, dtype=torch.complex64))]), "complex64"),
         (lambda: DistributedLion([P(torch.ones(1))], collective="sum", codec=Vote()), "cannot add up"),
         (lambda: LionCub([P(torch.ones(1))], bits=9), "2 to 8"),
+        (lambda: LionCub([P(torch.ones(1))], bits=[4]), "bits must be"),  # type: ignore[arg-type]
+        (lambda: LionCub([P(torch.ones(1))], bits=6, grid="log"), "2 to 5"),
         (lambda: LionCub([P(torch.ones(1))], codec=Vote()), "DistributedLion"),
     ],
 )

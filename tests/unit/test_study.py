@@ -14,7 +14,7 @@ import torch
 from rich.console import Console
 from torch import nn
 
-from lioncub import Levels, Vote
+from lioncub import Levels, LionCub, Vote
 from lioncub.errors import ConfigError
 from lioncub.jobs.catalogue import JOBS, load_job
 from lioncub.jobs.job import Job
@@ -323,6 +323,16 @@ def test_records_that_are_none_are_named(tmp_path: Path) -> None:
     path.write_text(made().to_json() + "\n" + made(3.0).to_json() + "\n" + '{"kind": "ru')
     assert [run.quality for run in read_runs([path])] == [3.0]
     assert json.loads(made().to_json())["spec"]["task"] == "gpt"
+
+
+def test_the_study_judges_the_default() -> None:
+    named = [("weight", nn.Parameter(torch.ones(8)))]
+    method = METHODS["cub"].build(named, made(method="cub").spec)
+    optimizer = LionCub(named)
+    assert isinstance(method, VirtualLion)
+    assert method.buckets[0].codec == optimizer.param_groups[0]["codec"]
+    assert method.meeting is not None
+    assert method.meeting.policy == optimizer._momentum_sync
 
 
 # ---- what is made of it ----------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ BUILDERS: dict[str, Build] = {
     "vote": ours(DistributedLion, codec=Vote()),
     "mean": ours(DistributedLion, codec=Mean()),
     "cub-1": ours(LionCub, bits=1),
-    "cub-2": ours(LionCub, bits=2),
+    "cub-2": ours(LionCub, bits=2, grid="midrise"),
     "cub-4": ours(LionCub, bits=4, grid="log"),
     "cub-8": ours(LionCub, bits=8),
 }

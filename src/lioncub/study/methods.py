@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.momentum import MomentumSync
-from lioncub.recipes import SELECTIVE
+from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
 from lioncub.study.lions import VirtualLion
 from lioncub.study.method import Method
@@ -120,7 +120,7 @@ METHODS: dict[str, Entry] = {
         "vote, embedding and head 4 bits log",
         by_name(dict.fromkeys(("*embedding*", "head*"), Levels(4, grid="log")), Vote()),
     ),
-    "cub": lion("Lion Cub: 4 bits, log, selected momenta", Levels(4, grid="log"), momentum_sync=SELECTIVE),
+    "cub": lion("Lion Cub: 4 bits, log, selected momenta", cub_codec(), momentum_sync=SELECTIVE),
     "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
     **BASELINES,
 }
