@@ -2,7 +2,8 @@
 
 A pass over a model touches every 4 KiB page of it; with pages of 2 MiB the processor looks up 512 times fewer
 addresses. The system gives them to those who ask (``madvise``), and each tensor must not ask for itself: one of 3 MB
-has room for a single page.
+has room for a single page. The memory goes back when the last of the tensors that were made together is gone; none of
+them can be resized.
 """
 
 from __future__ import annotations
@@ -35,11 +36,10 @@ def zeros_like_all(
             like = torch.empty_like(
                 tensors[place], dtype=dtypes[place], device="meta", memory_format=memory_format, requires_grad=False
             )
-            flat = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=start)
-            own = torch.empty(0, dtype=like.dtype).set_(flat.untyped_storage(), 0, like.shape, like.stride())
-            zeros[place] = (
-                own.zero_()
-            )  # the system gave zeros; written here, so that memory that is not there is missed now
+            own = torch.frombuffer(memory, dtype=like.dtype, count=like.numel(), offset=start)
+            own.set_(own.untyped_storage(), 0, like.shape, like.stride())  # in its order, and no view
+            own.zero_()  # as it is; but memory that is not there is missed here, and not in the middle of a step
+            zeros[place] = own
     return [
         torch.zeros_like(tensor, dtype=dtype, memory_format=memory_format, requires_grad=False)
         if zero is None

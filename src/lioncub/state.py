@@ -56,12 +56,13 @@ class MomentumOptimizer(Optimizer):
         """As torch's, but momenta keep their precision: torch would cast them to the parameter's."""
         saved = momenta_of(state_dict, self.param_groups)
         settings = [{key: group[key] for key in group if key != "params"} for group in self.param_groups]
+        params = [param for group in self.param_groups for param in group["params"]]
+        momenta = self._momenta_for(params)  # before anything is replaced: there may be no room
         super().load_state_dict(state_dict)
         for group, mine in zip(self.param_groups, settings, strict=True):
             for key, value in mine.items():
                 group.setdefault(key, value)  # what another Lion's state does not know
-        params = [param for group in self.param_groups for param in group["params"]]
-        for param, momentum, value in zip(params, self._momenta_for(params), saved, strict=True):
+        for param, momentum, value in zip(params, momenta, saved, strict=True):
             self.state[param]["exp_avg"] = momentum if value is None else momentum.copy_(value)
 
 

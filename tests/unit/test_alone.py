@@ -106,7 +106,9 @@ def test_schedulers_take_effect() -> None:
         ({"bits": 1}, Vote()),
         ({"bits": 5, "scale": "linf"}, Levels(5, "linf", "log")),
         ({"bits": 6}, Levels(6)),
-        ({"bits": 2, "grid": "midrise"}, Levels(2)),
+        ({"bits": 2}, Levels(2)),
+        ({"bits": 3}, Levels(3)),
+        ({"bits": 2, "grid": "log"}, Levels(2, grid="log")),
         ({"grid": "midtread"}, Levels(4, grid="midtread")),
     ],
 )
@@ -131,7 +133,7 @@ def test_state_dict_round_trips_through_a_safe_file() -> None:
                 optimizer.load_state_dict(saved["optimizer"])
                 assert optimizer.param_groups[0]["lr"] == 0.01
                 assert optimizer.param_groups[0]["step"] == 3
-                assert optimizer.param_groups[0]["codec"] == Levels(4)
+                assert optimizer.param_groups[0]["codec"] == Levels(4, grid="log")
             optimizer.zero_grad()
             backward(model, step)
             optimizer.step()
@@ -344,6 +346,8 @@ P = nn.Parameter
         (lambda: LionCub([P(torch.ones(1))], bits=9), "2 to 8"),
         (lambda: LionCub([P(torch.ones(1))], bits=[4]), "bits must be"),  # type: ignore[arg-type]
         (lambda: LionCub([P(torch.ones(1))], bits=6, grid="log"), "2 to 5"),
+        (lambda: LionCub([P(torch.ones(1))], bits=True), "bits must be"),
+        (lambda: LionCub([P(torch.ones(1))], grid=""), "grid="),  # type: ignore[arg-type]
         (lambda: LionCub([P(torch.ones(1))], codec=Vote()), "DistributedLion"),
     ],
 )

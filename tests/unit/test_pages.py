@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lioncub import Lion, pages
+from lioncub import DistributedLion, Lion, pages
 from lioncub.pages import zeros_like_all
 
 LARGE = torch.randn(1024, 1100)  # 4.5 MB: more than two huge pages
@@ -52,6 +52,15 @@ def test_each_has_a_storage_of_its_own(tmp_path: Path) -> None:
     file = io.BytesIO()
     torch.save(other, file)
     assert file.tell() < 2.1 * LARGE.numel()
+
+
+@pytest.mark.parametrize("kind", [Lion, DistributedLion])
+def test_another_default_device(kind: type[Lion]) -> None:
+    model = nn.Linear(1100, 1100)
+    with torch.device("meta"):
+        optimizer = kind(model.parameters())
+        optimizer.load_state_dict(optimizer.state_dict())
+    assert optimizer.state[model.weight]["exp_avg"].device.type == "cpu"
 
 
 def test_one_outlives_the_others() -> None:

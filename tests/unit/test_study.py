@@ -29,7 +29,7 @@ from lioncub.study.page import page
 from lioncub.study.plan import found_lr, remaining, search
 from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment, Preset
 from lioncub.study.records import Run, Spec, parse_run, read_runs
-from lioncub.study.results import Sample, of_experiment, samples
+from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
 from lioncub.study.tables import against_lion, memory_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
@@ -356,10 +356,14 @@ def test_methods_are_compared_seed_by_seed() -> None:
     assert gain.error == loss.error == pytest.approx(0.1), "what seeds have in common is no error"
     assert gain.within_one_error is True
     assert loss.within_one_error is False
+    assert gain.is_certain is loss.is_certain is False, "two seeds: 11 standard errors are not 12.7"
+    assert Gain(-1.0, 0.2, 3).is_certain is True
+    assert Gain(1.0, 0.25, 3).is_certain is False
+    assert Gain(1.0, 0.25, 40).is_certain is True
     single = Sample((made(2.5, seed=1),)).against(worse)
     assert single is not None
     assert single.mean == pytest.approx(5.8)
-    assert single.within_one_error is None
+    assert single.within_one_error is single.is_certain is None
     assert Sample((made(2.5, seed=9),)).against(worse) is None
     assert Sample((made(None, seed=1),)).against(worse) is None
 
@@ -390,8 +394,8 @@ def test_methods_are_held_against_full_precision() -> None:
     found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
     (grid,) = against_lion("T", found)
     assert grid.rows == [
-        ["vote", "4 workers", "2.00", "-0.0200 ± 0.0800", "yes"],
-        ["mean of signs", "4 workers", "2.00", "-0.5100 ± 0.0100", "no"],
+        ["vote", "4 workers", "2.00", "-0.0200 ± 0.0800", "yes", "no"],
+        ["mean of signs", "4 workers", "2.00", "-0.5100 ± 0.0100", "no", "yes"],
     ]
     assert "Against global Lion" in grid.note
     assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error

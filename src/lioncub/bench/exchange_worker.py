@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,7 +20,7 @@ from lioncub.bench.exchange_config import ExchangeTask
 from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Vote
 from lioncub.collectives import collective_from
-from lioncub.comm import Comm
+from lioncub.comm import Comm, Pending
 from lioncub.guard import Stamp
 from lioncub.lab.counters import read_counters
 from lioncub.overlap import Flight, Pilot
@@ -65,16 +65,20 @@ def ways(numel: int) -> list[Way]:
 
         return prepare
 
-    def bare() -> Callable[[], object]:
-        shard_bytes = whole[0].layout.blocks // comm.size * whole[0].codec.up_block_bytes
-        rows = torch.zeros(comm.size, shard_bytes, dtype=torch.uint8)
+    def messages_of(bucket: Bucket) -> Generator[Pending, None, bool]:
+        shard_bytes = bucket.layout.blocks // comm.size * bucket.codec.up_block_bytes
+        rows, tag = torch.zeros(comm.size, shard_bytes, dtype=torch.uint8), 8 + 8 * bucket.index
+        yield comm.all_to_all(rows, tag)[1]
+        yield comm.all_gather(rows[comm.index], tag + 1)[1]
+        return True
 
+    def bare(buckets: list[Bucket]) -> Callable[[], Callable[[], object]]:
         def run() -> None:
-            for pattern, what in ((comm.all_to_all, rows), (comm.all_gather, rows[comm.index])):
-                _, pending = pattern(what, tag=1)
-                pending.wait()
+            for bucket in buckets:
+                pilot.launch(Flight(messages_of(bucket), ordered=False))
+            pilot.land()
 
-        return run
+        return lambda: run
 
     def all_reduce() -> Callable[[], object]:
         values = torch.randn(numel)
@@ -83,7 +87,8 @@ def ways(numel: int) -> list[Way]:
     return [
         Way("vote, two-phase, one bucket", exchange(whole)),
         Way(f"vote, two-phase, {len(usual)} buckets", exchange(usual)),
-        Way("the two phases' messages alone", bare),
+        Way("messages alone, one bucket", bare(whole)),
+        Way(f"messages alone, {len(usual)} buckets", bare(usual)),
         Way("float32 allreduce of gloo", all_reduce),
     ]
 

@@ -12,6 +12,9 @@ from lioncub.study.presets import Experiment, Preset
 from lioncub.study.records import Run
 from lioncub.study.tasks import TASKS
 
+STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
+"""97.5% quantiles of Student's t with 1, 2, … degrees of freedom. Beyond, the last one is on the safe side."""
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -61,8 +64,7 @@ class Sample:
     def against(self, other: Sample) -> Gain | None:
         """How much better it is than ``other``; None where one of them failed, or they have no seed in common.
 
-        Seed by seed: a seed's first weights and batches are the same for every method, and most of the spread between
-        seeds is theirs.
+        Seed by seed: a seed's first weights and batches are the same for every method.
         """
         if self.failed or other.failed:
             return None
@@ -70,7 +72,7 @@ class Sample:
         sign = 1 if TASKS[self.one.spec.task].higher_is_better else -1
         pairs = [(run.quality, theirs.get(run.spec.seed)) for run in self.runs]
         gains = [sign * (mine - his) for mine, his in pairs if mine is not None and his is not None]
-        return Gain(fmean(gains), standard_error(gains)) if gains else None
+        return Gain(fmean(gains), standard_error(gains), len(gains)) if gains else None
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,20 @@ class Gain:
 
     mean: float
     error: float | None
+    seeds: int
 
     @property
     def within_one_error(self) -> bool | None:
         """Whether it is no loss, or none beyond its standard error."""
         return None if self.error is None else self.mean >= -self.error
+
+    @property
+    def is_certain(self) -> bool | None:
+        """Whether it differs from zero at the level of 5%, by Student's t: few seeds know little of their own error."""
+        if self.error is None:
+            return None
+        quantile = STUDENT[min(self.seeds - 1, len(STUDENT)) - 1]
+        return abs(self.mean) > quantile * self.error
 
 
 def standard_error(values: Sequence[float]) -> float | None:

@@ -57,11 +57,11 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
     rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
     if not rows or rates_vary(found):
         return []
-    head = ["method", "where", "bits", "better by", "within"]
+    head = ["method", "where", "bits", "better by", "within", "certain"]
     note = (
         f"Against {pairs[0][1].one.label}, seed by seed (a seed's first weights and batches are the same for all "
-        "methods), with the standard error of the mean difference; within: no worse by more than that. Bits: up and "
-        "down."
+        "methods), with the standard error of the mean difference; within: no worse by more than that; certain: not "
+        "by chance at the level of 5%, by Student's t. Bits: up and down."
     )
     return [Grid(f"{title}: against full precision", head, rows, note, num_texts=2)]
 
@@ -73,7 +73,8 @@ def difference(sample: Sample, other: Sample) -> list[str] | None:
         return None
     digits = _digits(sample) + 1
     better = f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f}"
-    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, "yes" if gain.within_one_error else "no"]
+    verdicts = ("yes" if verdict else "no" for verdict in (gain.within_one_error, gain.is_certain))
+    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, *verdicts]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
