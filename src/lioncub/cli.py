@@ -231,6 +231,7 @@ def study(
         str, typer.Option(help="How much: quick, full, or paper: the papers' own settings, for GPUs.")
     ] = StudyConfig.preset,
     experiments: Annotated[str, typer.Option(help="Some of the preset's, separated by commas; all of them.")] = "",
+    tasks: Annotated[str, typer.Option(help="Some of their tasks, separated by commas; all of them.")] = "",
     jobs: Annotated[int, typer.Option(help="Runs at a time, a core each.")] = StudyConfig.jobs,
     device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1.")] = StudyConfig.device,
     minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,
@@ -246,6 +247,7 @@ def study(
         StudyConfig(
             preset=preset,
             experiments=words(experiments),
+            tasks=words(tasks),
             jobs=jobs,
             device=device,
             minutes=minutes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -17,9 +17,10 @@ from torch.distributed import distributed_c10d
 from lioncub.comm import Comm
 
 PATIENCE_SECONDS = 2.0
-"""How long the living get to report."""
-UNNAMED_PATIENCE_SECONDS = 10.0
-"""The same where the backend did not say who is missing: some may notice at their time-out only."""
+"""How long the living get to report, and the store to answer."""
+DOUBT_SECONDS = 10.0
+"""The same while several are silent: a busy worker notices later than others, some at their time-out only."""
+POLL_SECONDS = 0.05
 
 
 def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
@@ -32,17 +33,19 @@ def silent_workers(
     store: Callable[[], Any], nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
 ) -> tuple[int, ...]:
     """Those of ``everybody`` that do not report under this nonce."""
-    found: list[tuple[int, ...]] = []
+    verdicts: list[tuple[int, ...]] = []
 
     def ask() -> None:
         with suppress(RuntimeError):
-            found.append(_ask(store(), nonce, rank, everybody, accused))
+            verdicts.extend(_verdicts(store(), nonce, rank, everybody, accused))
 
     # In a thread with a deadline: the store may live in the very process that is gone.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
-    thread.join(_patience_seconds(accused) + 1)
-    return found[0] if found else tuple(accused)
+    thread.join(PATIENCE_SECONDS + 1)
+    if verdicts:  # the store answers
+        thread.join(DOUBT_SECONDS)
+    return verdicts[-1] if verdicts else tuple(accused)
 
 
 def report_alive(store: Any, nonce: str, rank: int) -> None:
@@ -50,20 +53,20 @@ def report_alive(store: Any, nonce: str, rank: int) -> None:
     store.set(_key(nonce, rank), "alive")
 
 
-def _patience_seconds(accused: Sequence[int]) -> float:
-    return PATIENCE_SECONDS if len(accused) == 1 else UNNAMED_PATIENCE_SECONDS
-
-
 def _key(nonce: str, rank: int) -> str:
     return f"lioncub/survivors/{nonce}/{rank}"
 
 
-def _ask(store: Any, nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]) -> tuple[int, ...]:
+def _verdicts(
+    store: Any, nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """Who seems to be missing, again and again, until it is certain or patience ends."""
     report_alive(store, nonce, rank)
-    deadline = time.monotonic() + _patience_seconds(accused)
+    started = time.monotonic()
     while True:
         silent = tuple(each for each in everybody if not store.check([_key(nonce, each)]))
-        certain = len(silent) <= 1 and set(silent) <= set(accused)
-        if certain or time.monotonic() > deadline:
-            return tuple(each for each in silent if each in accused) or silent or tuple(accused)
-        time.sleep(0.05)
+        yield tuple(each for each in silent if each in accused) or silent or tuple(accused)
+        is_certain = len(silent) <= 1 and set(silent) <= set(accused)
+        if is_certain or time.monotonic() - started > (DOUBT_SECONDS if len(silent) > 1 else PATIENCE_SECONDS):
+            return
+        time.sleep(POLL_SECONDS)

@@ -301,6 +301,8 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings, problem in (
         ({"preset": "huge"}, "no preset 'huge': choose from quick"),
         ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from parity"),
+        ({"tasks": ("vit",)}, "no experiment here has a task 'vit': choose from gpt"),
+        ({"preset": "full", "experiments": ("skew",), "tasks": ("vit", "gpt")}, "a task 'gpt': choose from vit"),
         ({"jobs": 0}, "jobs must be at least 1"),
         ({"minutes": 0.0}, "minutes must be positive"),
         ({"device": "cuda"}, "device=cuda: cannot be computed on"),
@@ -311,6 +313,15 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=problem):
             StudyConfig(**settings)
+
+
+def test_some_tasks_of_some_experiments_are_trained() -> None:
+    config = StudyConfig(preset="full", experiments=("parity", "skew"), tasks=("vit",))
+    assert [experiment.tasks for experiment in config.to_train] == [("vit",), ("vit",)]
+    language = StudyConfig(preset="full", experiments=("parity", "skew"), tasks=("gpt",))
+    assert [experiment.tasks for experiment in language.to_train] == [("gpt",), ()]
+    assert {spec.task for spec in remaining(language.to_train, presets.PRESETS["full"], [])[0]} == {"gpt"}
+    assert StudyConfig(preset="full").to_train == list(presets.PRESETS["full"].experiments.values())
 
 
 def test_records_that_are_none_are_named(tmp_path: Path) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
-from lioncub.study.presets import PRESETS
+from lioncub.study.presets import PRESETS, Experiment
 
 
 def check_device(name: str) -> None:
@@ -28,6 +28,8 @@ class StudyConfig:
     preset: str = "quick"
     experiments: tuple[str, ...] = ()
     """Of the preset; none named: all of them."""
+    tasks: tuple[str, ...] = ()
+    """Of those experiments; none named: all of them."""
     jobs: int = os.cpu_count() or 1
     """Runs at a time, a core each."""
     out: Path = Path("study-out")
@@ -49,6 +51,10 @@ class StudyConfig:
             if name not in PRESETS[self.preset].experiments:
                 known = ", ".join(PRESETS[self.preset].experiments)
                 raise ConfigError(f"preset {self.preset} has no experiment {name!r}: choose from {known}")
+        known_tasks = dict.fromkeys(task for name in self.chosen for task in self._experiment(name).tasks)
+        for task in self.tasks:
+            if task not in known_tasks:
+                raise ConfigError(f"no experiment here has a task {task!r}: choose from {', '.join(known_tasks)}")
         if self.jobs < 1:
             raise ConfigError(f"jobs must be at least 1, got {self.jobs}")
         if self.device != "cpu":
@@ -76,6 +82,17 @@ class StudyConfig:
     @property
     def own_records(self) -> Path:
         return self.out / "records.jsonl"
+
+    @property
+    def to_train(self) -> list[Experiment]:
+        """The chosen experiments, on the chosen tasks."""
+        return [
+            replace(experiment, tasks=tuple(task for task in experiment.tasks if task in (self.tasks or [task])))
+            for experiment in map(self._experiment, self.chosen)
+        ]
+
+    def _experiment(self, name: str) -> Experiment:
+        return PRESETS[self.preset].experiments[name]
 
     @property
     def chosen(self) -> tuple[str, ...]:

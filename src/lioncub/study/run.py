@@ -40,7 +40,7 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
     known = known_runs(config)
     if config.run:
         known = _train(config, known, console)
-    left, _ = remaining([preset.experiments[name] for name in config.chosen], preset, known)
+    left, _ = remaining(config.to_train, preset, known)
     if left:
         console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
     show(config, known, console)
@@ -50,7 +50,7 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
 def _train(config: StudyConfig, known: list[Run], console: Console) -> list[Run]:
     """Make what is missing; returns all there are."""
     preset = PRESETS[config.preset]
-    experiments = [preset.experiments[name] for name in config.chosen]
+    experiments = config.to_train
     for task in dict.fromkeys(task for experiment in experiments for task in experiment.tasks):
         TASKS[task].load()  # here, once: data that is missing is an error before anything starts
     deadline = None if config.minutes is None else monotonic() + 60 * config.minutes
