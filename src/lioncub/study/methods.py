@@ -121,6 +121,7 @@ METHODS: dict[str, Entry] = {
         by_name(dict.fromkeys(("*embedding*", "head*"), Levels(4, grid="log")), Vote()),
     ),
     "cub": lion("Lion Cub: 4 bits, log, selected momenta", cub_codec(), momentum_sync=SELECTIVE),
+    "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2, grid="log"), momentum_sync=SELECTIVE),
     "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
     **BASELINES,
 }
