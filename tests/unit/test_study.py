@@ -22,6 +22,7 @@ from lioncub.study import presets, tasks
 from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.gradients import Replica, one_by_one, together
+from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.layers import agreement_table, divergence_table, kind
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
@@ -167,6 +168,42 @@ def test_agreement_is_with_the_exact_sign() -> None:
     assert x.tolist() == [0.5, -0.5, -0.5, 0.5]
     assert method.agreements == {"x": 0.5}  # the first and the third were outvoted
     assert method.divergences()["x"] > 0.5
+
+
+def test_error_feedback_loses_nothing() -> None:
+    """What was said so far, at its scale, and what is kept add up to what was wanted."""
+    x = torch.zeros(40)
+    method = FeedbackLion([("x", x)], 2, codec=Vote(), weight_decay=0.0, betas=(0.5, 0.5))
+    generator = torch.Generator().manual_seed(0)
+    wanted, said, momentum = torch.zeros(40), torch.zeros(40), torch.zeros(40)
+    for _ in range(7):
+        g = torch.randn(40, generator=generator)
+        update, momentum = 0.5 * momentum + 0.5 * g, 0.5 * momentum + 0.5 * g
+        asked = update + method.errors[0][0]
+        wanted += update
+        said += asked.sign() * asked.abs().mean()
+        before = x.clone()
+        for worker in range(2):
+            method.send(worker, [g])
+        method.move(0.25)
+        assert torch.equal(x, before - 0.25 * asked.sign())  # all say the same: they move by what was asked
+    assert torch.allclose(said + method.errors[0][0], wanted, atol=1e-5)
+    assert not torch.equal(said.sign(), wanted.sign())
+
+
+def test_stochastic_signs_are_right_as_often_as_the_update_is_large() -> None:
+    """At half the mean magnitude three of four signs are right, beyond it all of them."""
+    half = 20_000
+    g = torch.cat([torch.full((half,), 0.5), torch.full((half,), 1.5)])
+    x = torch.zeros(2 * half)
+    method = DitheredLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, betas=(0.0, 0.5), seed=5)
+    for worker in range(3):
+        method.send(worker, [g])
+    method.move(1.0)
+    right = x < 0
+    assert right[half:].all()
+    of_three = 0.75**3 + 3 * 0.75**2 * 0.25  # the majority of three
+    assert float(right[:half].float().mean()) == pytest.approx(of_three, abs=0.02)
 
 
 def test_the_schedule_rises_and_falls() -> None:

@@ -89,7 +89,7 @@ class VirtualLion(Method):
         flat = [gradient.reshape(-1) for gradient in gradients]
         sent = 0
         for bucket in self.buckets:
-            parts = [Part(momenta[index], flat[index], beta1, 1 - beta1) for index in bucket.members]
+            parts = [self.part(worker, index, momenta[index], flat[index]) for index in bucket.members]
             encoded = bucket.codec.encode_update(UpdateVector(parts, bucket.layout, torch.float32, CPU), self.steps)
             if not encoded.finite:
                 raise DivergedError(f"step {self.steps}: a gradient of worker {worker} is not finite")
@@ -105,6 +105,10 @@ class VirtualLion(Method):
         if self.meeting:
             sent += self.meeting.send(worker, momenta, self.steps)
         return sent
+
+    def part(self, worker: int, index: int, m: Tensor, g: Tensor) -> Part:
+        """What a worker speaks about: its update vector of a tensor."""
+        return Part(m, g, self.betas[0], 1 - self.betas[0])
 
     def move(self, lr: float) -> int:
         received = sum(self._apply(bucket, lr) for bucket in self.buckets)

@@ -14,6 +14,7 @@ from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
+from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.lions import VirtualLion
 from lioncub.study.method import Method
 from lioncub.study.records import Spec
@@ -31,11 +32,13 @@ class Entry:
     build: Callable[[Named, Spec], Method]
 
 
-def lion(label: str, codec: Codec | Callable[[str], Codec], **options: Any) -> Entry:
+def lion(
+    label: str, codec: Codec | Callable[[str], Codec], *, kind: type[VirtualLion] = VirtualLion, **options: Any
+) -> Entry:
     """A member of our own optimizer's family."""
 
     def build(named: Named, spec: Spec) -> Method:
-        return VirtualLion(
+        return kind(
             named, spec.workers, codec=codec, weight_decay=spec.weight_decay, seed=spec.seed, watch=True, **options
         )
 
@@ -114,6 +117,8 @@ METHODS: dict[str, Entry] = {
     "mean": lion("mean of signs", Mean()),
     "vote-zero": lion("vote, ties stay", Vote(ties="zero")),
     "vote-abstain": lion("vote, zeros abstain", Vote(zeros="abstain")),
+    "vote-feedback": lion("vote, error feedback", Vote(), kind=FeedbackLion),
+    "vote-dithered": lion("vote, stochastic signs", Vote(), kind=DitheredLion),
     **_levels(),
     **_synchronised(),
     "vote-embedding-log-4": lion(

@@ -92,6 +92,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         lr_of="exact",
         by_layer=True,
     ),
+    "ideas": Experiment(
+        question="At the bits of a vote, or one more: what beats it?",
+        methods=("exact", "vote", "vote-feedback", "vote-dithered", "midrise-2", "log-2"),
+        tasks=("gpt", "vit"),
+        lr_of="exact",
+        by_layer=True,
+    ),
     "momentum": Experiment(
         question="When must momenta meet, and which?",
         methods=("exact", "vote", "log-4", *SYNCHRONISED),
