@@ -66,6 +66,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         question="Is Lion Cub as good as global Lion at 8 workers, on every task?",
         methods=("lion", "vote", "log-4", "cub", "cub-2"),
         tasks=("gpt", "vit", "resnet"),
+        seeds=(0, 1, 2, 3, 4, 5),
     ),
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
