@@ -41,6 +41,7 @@ ROWS = [
     Row(Mean(), reference.mean, 1, lambda n: n.bit_length()),
     *(_levels(bits) for bits in range(2, 9)),
     *(_levels(bits, grid="log") for bits in range(2, 6)),
+    *(_levels(bits, grid="float") for bits in range(2, 6)),
     *(_levels(bits, grid="midtread") for bits in range(2, 9)),
     _levels(4, "linf"),
     _levels(4, "linf", "log"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from triton.runtime.interpreter import InterpretedFunction
 
-from lioncub import kernels
+from lioncub import Levels, kernels
 from lioncub.kernels import (
     Cut,
     Direction,
@@ -143,6 +143,7 @@ LEVELS = [
         for scale in ("l1", "linf")
     ),
     *(Quantiser("log", bits, scale, {2: 3, 3: 2}.get(bits, 1)) for bits in (2, 3, 4, 5) for scale in ("l1", "linf")),
+    *(Levels(bits, grid="float").quantiser for bits in (2, 3, 4, 5)),
 ]
 
 

@@ -22,6 +22,8 @@ from torch import Tensor
 Combiner = Callable[[Tensor, int, Sequence[int]], Tensor]
 
 LOG_BASE = {2: 8, 3: 4, 4: 2, 5: 2}
+FLOAT_BASE = {2: 4, 3: 4, 4: 2, 5: 2}
+FLOAT_BELOW = {2: 0, 3: 1, 4: 3, 5: 6}
 
 
 def lion_step(
@@ -131,6 +133,7 @@ def quantise(u: Tensor, t: int, bits: int, scale: str, grid: str, max_level: int
     midtread:  q = clip(round(u/mean|u| · s/2), -s, s)                      s = 2^(p-1)-1, or ``max_level``
     midrise:   q = sign(u)·(2·min(⌊|u|/mean|u| · L/2⌋, L-1) + 1)            L = 2^(p-1)
     log:       q = sign(u)·b^e,  e = clip(⌊log_b(|u|/mean|u|)⌋ + 1, 0, L-1)
+    float:     q = sign(u)·b^e,  e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1): ours, k levels lie below the mean
 
     With L∞, the linear grids span max|u| instead of 2·mean|u|, and the logarithmic one puts max|u| on its top level.
     """
@@ -143,8 +146,9 @@ def quantise(u: Tensor, t: int, bits: int, scale: str, grid: str, max_level: int
         return torch.sign(u).to(torch.int64) * torch.clamp(torch.round(r * (s * half)), max=s).to(torch.int64)
     if grid == "midrise":
         return sign * (2 * torch.clamp(torch.floor(r * (L * half)), max=L - 1).to(torch.int64) + 1)
-    b = LOG_BASE[bits]
-    thresholds = [float(b) ** k for k in (range(L - 1) if scale == "l1" else range(2 - L, 1))]
+    b = FLOAT_BASE[bits] if grid == "float" else LOG_BASE[bits]
+    lowest = -FLOAT_BELOW[bits] if grid == "float" else 0 if scale == "l1" else 2 - L
+    thresholds = [float(b) ** k for k in range(lowest, lowest + L - 1)]
     e = sum(((r >= threshold).to(torch.int64) for threshold in thresholds), torch.zeros_like(sign))
     return sign * b**e
 

@@ -108,6 +108,8 @@ def test_levels_that_do_not_fit_are_refused() -> None:
         (lambda: Levels(1), "2 to 8"),
         (lambda: Levels(9), "2 to 8"),
         (lambda: Levels(6, grid="log"), "2 to 5"),
+        (lambda: Levels(6, grid="float"), "2 to 5"),
+        (lambda: Levels(4, "linf", "float"), 'scale="l1"'),
         (lambda: Levels(4, "l2"), "linf"),  # type: ignore[arg-type]
         (lambda: Levels(4, "l1", "cubic"), "midtread"),  # type: ignore[arg-type]
         (lambda: Levels(2.5), "2 to 8"),  # type: ignore[arg-type]

@@ -30,6 +30,7 @@ OTHER_PACE = "another pace"
 GRIDS: dict[Grid, int] = {"midrise": 8, "midtread": 8, "log": 5}
 SCALES: tuple[Scale, ...] = ("l1", "linf")
 LEVELS = [Levels(bits, scale, grid) for grid, most in GRIDS.items() for bits in range(2, most + 1) for scale in SCALES]
+LEVELS += [Levels(bits, grid="float") for bits in range(2, 6)]
 TALLIES: list[SignMagnitude] = [Vote(), Vote(ties="zero"), Vote(zeros="abstain"), Vote("zero", "abstain"), Sixth()]
 TALLIES += LEVELS[::3]
 WORKERS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 14, 15, 16, 17, 31, 32, 33, 63, 64, 100, 128, 255, 256, 257)

@@ -77,6 +77,10 @@ def test_grids_by_hand() -> None:
     assert reference.quantise(u, 0, 4, "l1", "log").tolist() == [4, -2, 1, -1, 1, 1]
     # base 8, two levels: at least the mean, or not
     assert reference.quantise(u, 0, 2, "l1", "log").tolist() == [8, -8, 1, -1, 1, 1]
+    # three levels below the mean: ⌊log2⌋ + 4 = 5, 4, 3, 2; zero is the lowest
+    assert reference.quantise(u, 0, 4, "l1", "float").tolist() == [32, -16, 8, -4, 4, 1]
+    # base 4, one level below: 3 and 1.5 are in [1, 4), the others in [1/4, 1)
+    assert reference.quantise(u, 0, 3, "l1", "float").tolist() == [16, -16, 4, -4, 4, 1]
     # L∞: max|u| is the top of every grid
     assert reference.quantise(u, 0, 4, "linf", "midtread").tolist() == [7, -4, 2, -1, 1, 0]
     assert reference.quantise(u, 0, 4, "linf", "midrise").tolist() == [15, -9, 5, -3, 3, 1]

@@ -1,10 +1,10 @@
-"""Lion Cub's p-bit quantisation of the update vector, on three grids."""
+"""Lion Cub's p-bit quantisation of the update vector, on four grids."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,11 +17,23 @@ from lioncub.kernels import Encoded, Quantiser, UpdateVector
 from lioncub.kernels.torch_ops import units
 from lioncub.layout import BLOCK, Ballot, Layout
 
-LOG2_BASE = {2: 3, 3: 2, 4: 1, 5: 1}
-"""Bits to log2 of the base of the logarithmic grid: 8, 4, 2, 2."""
-
 Scale = Literal["l1", "linf"]
-Grid = Literal["midrise", "log", "midtread"]
+Grid = Literal["midrise", "log", "float", "midtread"]
+
+
+class Powers(NamedTuple):
+    """Levels that are powers of a base."""
+
+    log2_base: int
+    below: int = 0
+    """How many, the lowest aside, are for magnitudes below the mean."""
+
+
+POWERS: dict[str, dict[int, Powers]] = {
+    "log": {2: Powers(3), 3: Powers(2), 4: Powers(1), 5: Powers(1)},
+    "float": {2: Powers(2), 3: Powers(2, below=1), 4: Powers(1, below=3), 5: Powers(1, below=6)},
+}
+"""By grid and bits."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,11 @@ class Levels(SignMagnitude):
 
     midrise:   q = sign(u)·(2·min(⌊|u|/mean|u| · L/2⌋, L-1) + 1), L = 2^(p-1)             p bits up, 1 down
     log:       q = sign(u)·b^e, e = clip(⌊log_b(|u|/mean|u|)⌋ + 1, 0, L-1), p = 2..5      p bits up, 1 down
+    float:     the same with e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1)               p bits up, 1 down
     midtread:  q = clip(round(u/mean|u| · s/2), -s, s), s = 2^(p-1)-1: the paper's        p bits up, 2 down
+
+    On the logarithmic grid b = 8, 4, 2, 2 for 2 to 5 bits, and whatever is below the mean weighs the same. The float
+    grid, ours, tells small from smaller too: b = 4, 4, 2, 2 and k = 0, 1, 3, 6 levels lie below the mean.
     """
 
     bits: int
@@ -40,9 +56,11 @@ class Levels(SignMagnitude):
     def __post_init__(self) -> None:
         if self.scale not in ("l1", "linf"):
             raise ConfigError(f'Levels(scale={self.scale!r}): choose "l1" or "linf"')
-        if self.grid not in ("midrise", "log", "midtread"):
-            raise ConfigError(f'Levels(grid={self.grid!r}): choose "midrise", "log" or "midtread"')
-        most = 5 if self.grid == "log" else 8
+        if self.grid not in ("midrise", "log", "float", "midtread"):
+            raise ConfigError(f'Levels(grid={self.grid!r}): choose "midrise", "log", "float" or "midtread"')
+        if self.grid == "float" and self.scale != "l1":
+            raise ConfigError('Levels(grid="float") lies around the mean: choose scale="l1", or grid="log"')
+        most = 5 if self.grid in POWERS else 8
         if not isinstance(self.bits, int) or not 2 <= self.bits <= most:
             raise ConfigError(
                 f"Levels(bits={self.bits!r}, grid={self.grid!r}): bits must be 2 to {most} (one bit is Vote())"
@@ -58,7 +76,7 @@ class Levels(SignMagnitude):
             return tuple(range(self.num_levels))
         if self.grid == "midrise":
             return tuple(2 * k + 1 for k in range(self.num_levels))
-        return tuple(2 ** (LOG2_BASE[self.bits] * e) for e in range(self.num_levels))
+        return tuple(2 ** (POWERS[self.grid][self.bits].log2_base * e) for e in range(self.num_levels))
 
     @property
     def casting(self) -> bool:
@@ -81,7 +99,9 @@ class Levels(SignMagnitude):
 
     @property
     def quantiser(self) -> Quantiser:
-        return Quantiser(self.grid, self.bits, self.scale, LOG2_BASE.get(self.bits, 1))
+        if self.grid == "midrise" or self.grid == "midtread":
+            return Quantiser(self.grid, self.bits, self.scale)
+        return Quantiser("log", self.bits, self.scale, *POWERS[self.grid][self.bits])
 
     def encode(self, u: Tensor, layout: Layout, step: int) -> Tensor:
         return self.encode_update(UpdateVector.of(u, layout), step).payload

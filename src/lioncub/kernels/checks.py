@@ -35,11 +35,13 @@ def check_update(u: UpdateVector, device: torch.device | None = None) -> None:
 
 
 def check_quantiser(quantiser: Quantiser) -> None:
-    grid, bits, scale, log2_base = quantiser
+    grid, bits, scale, log2_base, below = quantiser
     if grid not in ("midrise", "log", "midtread") or scale not in ("l1", "linf"):
         raise ConfigError(f"grid={grid!r}, scale={scale!r}: choose midrise, log or midtread, and l1 or linf")
     if not 2 <= bits <= 8 or not 1 <= log2_base <= 3:
         raise ConfigError(f"{bits} bits, a base of 2^{log2_base}: choose 2 to 8 bits, and a base of 2, 4 or 8")
+    if not 0 <= below < 1 << (bits - 1):
+        raise ConfigError(f"{below} levels below the mean: choose 0 to {(1 << (bits - 1)) - 1} with {bits} bits")
 
 
 def check_ballot(payloads: Tensor, ballot: Ballot, planes: int, device: torch.device | None = None) -> None:

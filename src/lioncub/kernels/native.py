@@ -110,7 +110,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
 
 def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
     check_quantiser(quantiser)
-    grid, bits, scale, log2_base = quantiser
+    grid, bits, scale, log2_base, _ = quantiser
     if u.dtype != torch.float32 or (operands := _operands(u)) is None:
         return torch_ops.encode_levels(u, step, quantiser)
     payload = _empty(u, bits)
@@ -124,7 +124,7 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
         scale == "l1",
         (levels - 1) * half if grid == "midtread" else levels * half,
         log2_base,
-        1 if scale == "l1" else levels - 1,
+        quantiser.shift,
         u.layout.blocks,
         payload.data_ptr(),
         torch.get_num_threads(),

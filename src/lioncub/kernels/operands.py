@@ -66,6 +66,13 @@ class Quantiser(NamedTuple):
     bits: int
     scale: Literal["l1", "linf"]
     log2_base: int = 1
+    below: int = 0
+    """Levels of the logarithmic grid, the lowest aside, that are below the mean."""
+
+    @property
+    def shift(self) -> int:
+        """The level of the mean on the logarithmic grid; with L∞, the top level is that of the largest magnitude."""
+        return 1 + self.below if self.scale == "l1" else (1 << (self.bits - 1)) - 1
 
 
 class Tally(NamedTuple):

@@ -94,16 +94,14 @@ def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:
 
 def quantised(r: Tensor, quantiser: Quantiser) -> Tensor:
     """The index of the magnitude for r = |u| over the scale, as uint8."""
-    grid, bits, scale, log2_base = quantiser
+    grid, bits, scale, log2_base, _ = quantiser
     half = 0.5 if scale == "l1" else 1.0
     L = 1 << (bits - 1)
     if grid == "midtread":
         return r.mul_((L - 1) * half).round_().clamp_(max=L - 1).to(torch.uint8)
     if grid == "midrise":
         return r.mul_(L * half).floor_().clamp_(max=L - 1).to(torch.uint8)
-    # L∞ shifts the grid so that the largest magnitude has the top level.
-    shift = 1 if scale == "l1" else L - 1
-    e = torch.div(floor_log2(r), log2_base, rounding_mode="floor").add_(shift)
+    e = torch.div(floor_log2(r), log2_base, rounding_mode="floor").add_(quantiser.shift)
     return e.clamp_(0, L - 1).to(torch.uint8)
 
 

@@ -204,6 +204,7 @@ def encode_planes(
     GRID: tl.constexpr,
     SCALE: tl.constexpr,
     LOG2_BASE: tl.constexpr,
+    SHIFT: tl.constexpr,
     PLANES: tl.constexpr,
     WORDS: tl.constexpr,
 ):
@@ -219,7 +220,7 @@ def encode_planes(
         index = (u != 0).to(tl.int32)
     elif GRID != "none":
         r = tl.where(u == 0, 0.0, ratio(tl.abs(u), tl.load(units + number)))
-        index = quantised(r, GRID, SCALE, LOG2_BASE, PLANES)
+        index = quantised(r, GRID, SCALE, LOG2_BASE, SHIFT, PLANES)
     for k in tl.static_range(1, PLANES):
         put(word_at(words, word, k, PLANES), packed((index >> (k - 1)) & 1), word, start, stop)
 
@@ -236,11 +237,12 @@ def ratio(magnitude, unit):
 
 
 @triton.jit
-def quantised(r, GRID: tl.constexpr, SCALE: tl.constexpr, LOG2_BASE: tl.constexpr, BITS: tl.constexpr):
+def quantised(
+    r, GRID: tl.constexpr, SCALE: tl.constexpr, LOG2_BASE: tl.constexpr, SHIFT: tl.constexpr, BITS: tl.constexpr
+):
     """The index of the magnitude: :func:`lioncub.kernels.torch_ops.quantised`."""
     HALF: tl.constexpr = 0.5 if SCALE == "l1" else 1.0
     TOP: tl.constexpr = (1 << (BITS - 1)) - 1
-    SHIFT: tl.constexpr = 1 if SCALE == "l1" else TOP
     if GRID == "midrise":
         index = tl.minimum(r * ((TOP + 1) * HALF), TOP).to(tl.int32)
     elif GRID == "midtread":

@@ -85,7 +85,7 @@ def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:
     if u.dtype != torch.float32:
         return torch_ops.encode_signs(u, step, abstain=abstain)
     check_update(u)
-    grid = {"GRID": "nonzero" if abstain else "none", "SCALE": "none", "LOG2_BASE": 1}
+    grid = {"GRID": "nonzero" if abstain else "none", "SCALE": "none", "LOG2_BASE": 1, "SHIFT": 0}
     return _encode_planes(u, step, None, 2 if abstain else 1, grid)
 
 
@@ -94,8 +94,9 @@ def encode_levels(u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded:
         return torch_ops.encode_levels(u, step, quantiser)
     check_quantiser(quantiser)
     check_update(u)
-    grid = {"GRID": quantiser.grid, "SCALE": quantiser.scale, "LOG2_BASE": quantiser.log2_base}
-    return _encode_planes(u, step, _units(u, quantiser.scale), quantiser.bits, grid)
+    name, bits, scale, log2_base, _ = quantiser
+    grid = {"GRID": name, "SCALE": scale, "LOG2_BASE": log2_base, "SHIFT": quantiser.shift}
+    return _encode_planes(u, step, _units(u, scale), bits, grid)
 
 
 def encode_values(u: UpdateVector, dtype: torch.dtype) -> Encoded:

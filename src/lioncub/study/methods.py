@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
+from lioncub.codecs.levels import Grid
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
@@ -54,15 +55,22 @@ def by_name(patterns: dict[str, Codec], otherwise: Codec) -> Callable[[str], Cod
     return codec_of
 
 
+WIDTHS: dict[Grid, tuple[int, ...]] = {
+    "midrise": (2, 3, 4, 5, 8),
+    "log": (2, 3, 4, 5),
+    "midtread": (2, 3, 4, 5, 8),
+    "float": (2, 3, 4, 5),
+}
+
+
 def _levels() -> dict[str, Entry]:
     """Every width on every grid."""
     entries = {}
-    for grid, widths in (("midrise", (2, 3, 4, 5, 8)), ("log", (2, 3, 4, 5)), ("midtread", (2, 3, 4, 5, 8))):
+    for grid, widths in WIDTHS.items():
         for bits in widths:
-            for scale in ("l1", "linf"):
-                codec = Levels(bits, scale, grid)  # type: ignore[arg-type]
-                name = f"{grid}-{bits}" + ("-linf" if scale == "linf" else "")
-                entries[name] = lion(f"{bits} bits, {grid}" + (", L∞" if scale == "linf" else ""), codec)
+            entries[f"{grid}-{bits}"] = lion(f"{bits} bits, {grid}", Levels(bits, "l1", grid))
+            if grid != "float":
+                entries[f"{grid}-{bits}-linf"] = lion(f"{bits} bits, {grid}, L∞", Levels(bits, "linf", grid))
     return entries
 
 

@@ -49,11 +49,11 @@ class Preset:
 
 BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
 LIONS = ("lion", "vote", "mean", "midrise-2", "log-4", "cub")
-LEVELS = tuple(
-    f"{grid}-{bits}{scale}"
-    for grid, widths in (("midrise", (2, 3, 4, 5, 8)), ("log", (2, 3, 4, 5)), ("midtread", (2, 3, 4, 5, 8)))
-    for bits in widths
-    for scale in ("", "-linf")
+LEVELS = (
+    *(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
+    *(f"log-{bits}{scale}" for bits in (2, 3, 4, 5) for scale in ("", "-linf")),
+    *(f"midtread-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
+    *(f"float-{bits}" for bits in (2, 3, 4, 5)),
 )
 SYNCHRONISED = tuple(
     f"{codec}+{policy}"
