@@ -206,6 +206,31 @@ def test_stochastic_signs_are_right_as_often_as_the_update_is_large() -> None:
     assert float(right[:half].float().mean()) == pytest.approx(of_three, abs=0.02)
 
 
+def test_parameters_in_bfloat16_are_computed_with_in_float32() -> None:
+    model = nn.Linear(3, 2).to(torch.bfloat16)
+    replica = Replica(model, torch.device("cpu"))
+    with torch.no_grad():
+        model.weight.fill_(1.0078125)
+    replica.follow()
+    weight = next(replica.model.parameters())
+    assert weight.dtype == torch.float32
+    assert weight.detach().unique().tolist() == [1.0078125]
+    plain = nn.Linear(3, 2)
+    assert Replica(plain, torch.device("cpu")).model is plain
+
+
+def test_small_steps_of_bfloat16_parameters_need_stochastic_rounding() -> None:
+    """A hundredth of the distance to the next number, 40 times: nowhere, or four tenths of the way on average."""
+    for name, way in (("log-4-bf16", 0.0), ("log-4-bf16-stochastic", -40 * 2**-7 / 100)):
+        x = torch.full((20_000,), 1.5, dtype=METHODS[name].param_dtype)
+        method = METHODS[name].build([("x", x)], replace(SPEC, workers=2, weight_decay=0.0))
+        for _ in range(40):
+            for worker in range(2):
+                method.send(worker, [torch.ones(20_000)])
+            method.move(2**-7 / 100)
+        assert float(x.double().mean()) - 1.5 == pytest.approx(way, rel=0.05)
+
+
 def test_the_schedule_rises_and_falls() -> None:
     task = TASKS["vit"]
     rates = [task.schedule(step, 1.0, 100) for step in range(100)]

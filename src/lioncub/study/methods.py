@@ -31,10 +31,17 @@ class Entry:
     label: str
     family: Family
     build: Callable[[Named, Spec], Method]
+    param_dtype: torch.dtype = torch.float32
+    """What parameters are kept in; gradients are computed in float32, at their values."""
 
 
 def lion(
-    label: str, codec: Codec | Callable[[str], Codec], *, kind: type[VirtualLion] = VirtualLion, **options: Any
+    label: str,
+    codec: Codec | Callable[[str], Codec],
+    *,
+    kind: type[VirtualLion] = VirtualLion,
+    param_dtype: torch.dtype = torch.float32,
+    **options: Any,
 ) -> Entry:
     """A member of our own optimizer's family."""
 
@@ -43,7 +50,7 @@ def lion(
             named, spec.workers, codec=codec, weight_decay=spec.weight_decay, seed=spec.seed, watch=True, **options
         )
 
-    return Entry(label=label, family="lion", build=build)
+    return Entry(label=label, family="lion", build=build, param_dtype=param_dtype)
 
 
 def by_name(patterns: dict[str, Codec], otherwise: Codec) -> Callable[[str], Codec]:
@@ -136,5 +143,12 @@ METHODS: dict[str, Entry] = {
     "cub": lion("Lion Cub: 4 bits, log, selected momenta", cub_codec(), momentum_sync=SELECTIVE),
     "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2, grid="log"), momentum_sync=SELECTIVE),
     "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
+    "log-4-bf16": lion("4 bits, log, bfloat16 parameters", Levels(4, grid="log"), param_dtype=torch.bfloat16),
+    "log-4-bf16-stochastic": lion(
+        "4 bits, log, bfloat16 parameters, stochastic rounding",
+        Levels(4, grid="log"),
+        param_dtype=torch.bfloat16,
+        stochastic_rounding=True,
+    ),
     **BASELINES,
 }

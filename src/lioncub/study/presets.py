@@ -122,7 +122,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
-        methods=("lion", "vote", "midrise-2", "log-4", "log-4-half"),
+        methods=("lion", "vote", "midrise-2", "log-4", "log-4-half", "log-4-bf16", "log-4-bf16-stochastic"),
         tasks=("gpt",),
         seeds=(0,),
         length=10.0,

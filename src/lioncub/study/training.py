@@ -30,7 +30,7 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
     reset_peak()
     task, entry = TASKS[spec.task], METHODS[spec.method]
     job = task.load()
-    model = job.model(spec.seed)
+    model = job.model(spec.seed).to(entry.param_dtype)
     replica = Replica(model, torch.device(device), task.at_once)
     method = entry.build(list(model.named_parameters()), spec)
     batches = Batches(task, spec.workers, spec.seed, skew=spec.skew)
