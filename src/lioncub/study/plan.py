@@ -30,14 +30,18 @@ def found_lr(task: str, method: str, preset: Preset, done: Mapping[str, Run]) ->
 
 
 def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tuple[list[Spec], bool]:
-    """The experiment's runs as far as they are known, searches first; and whether those are all."""
-    wanted: list[Spec] = []
+    """The experiment's runs as far as they are known, and whether those are all.
+
+    Searches come first, then task after task and seed after seed: where time ends, methods have been run as often.
+    """
+    searches: list[Spec] = []
+    runs: list[Spec] = []
     complete = True
     for task, method in product(experiment.tasks, experiment.methods):
         whose = experiment.lr_of or method
         lr = found_lr(task, whose, preset, done)
         if preset.search:
-            wanted += search(task, whose, preset.length)
+            searches += search(task, whose, preset.length)
         if lr is None:
             complete = False
             continue
@@ -45,8 +49,9 @@ def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tu
             experiment.workers, experiment.seeds, experiment.skews, experiment.lr_factors, experiment.decay_factors
         ):
             length = preset.length * experiment.length
-            wanted.append(_spec(task, method, workers, seed, lr * factor, length, skew=skew, decay=decay))
-    return wanted, complete
+            runs.append(_spec(task, method, workers, seed, lr * factor, length, skew=skew, decay=decay))
+    runs.sort(key=lambda spec: (experiment.tasks.index(spec.task), spec.seed))
+    return searches + runs, complete
 
 
 def remaining(experiments: Iterable[Experiment], preset: Preset, runs: Sequence[Run]) -> tuple[list[Spec], bool]:
