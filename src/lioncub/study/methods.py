@@ -142,6 +142,7 @@ METHODS: dict[str, Entry] = {
     ),
     "cub": lion("Lion Cub: 4 bits, log, selected momenta", cub_codec(4, grid="log"), momentum_sync=SELECTIVE),
     "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2, grid="log"), momentum_sync=SELECTIVE),
+    "cub-4": lion("Lion Cub: 4 bits, float, selected momenta", cub_codec(4, grid="float"), momentum_sync=SELECTIVE),
     "cub-3": lion("Lion Cub: 3 bits, float, selected momenta", cub_codec(3, grid="float"), momentum_sync=SELECTIVE),
     "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
     "log-4-bf16": lion("4 bits, log, bfloat16 parameters", Levels(4, grid="log"), param_dtype=torch.bfloat16),

@@ -64,7 +64,7 @@ SYNCHRONISED = tuple(
 EXPERIMENTS: dict[str, Experiment] = {
     "default": Experiment(
         question="Is Lion Cub as good as global Lion at 8 workers, on every task?",
-        methods=("lion", "vote", "cub", "cub-3", "cub-2"),
+        methods=("lion", "vote", "cub", "cub-4", "cub-3", "cub-2"),
         tasks=("gpt", "vit", "resnet"),
         seeds=(0, 1, 2, 3, 4, 5),
     ),
