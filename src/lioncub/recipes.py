@@ -16,23 +16,28 @@ SELECTIVE = MomentumSync(every=64, budget=0.25)
 
 
 BITS = 4
-"""On the logarithmic grid: within one standard error of global Lion on all of three tasks, in docs/convergence.md."""
+"""On the float grid: within one standard error of global Lion on all of three tasks, in docs/convergence.md."""
 
 
 def cub_codec(bits: int = BITS, scale: Scale = "l1", grid: Grid | None = None) -> Codec:
-    """The vote for one bit, else levels: on the logarithmic grid for 4 and 5 bits, else on the mid-rise grid."""
+    """The vote for one bit, else levels; on the grid that agreed best with the exact sign, unless told otherwise."""
     if type(bits) is int and bits == 1:
         return Vote()
-    if grid is None:
-        grid = "log" if bits in (4, 5) else "midrise"
-    return Levels(bits, scale, grid)
+    return Levels(bits, scale, best_grid(bits, scale) if grid is None else grid)
+
+
+def best_grid(bits: int, scale: Scale) -> Grid:
+    """2 bits have no room for levels below the mean, L∞ knows no mean, and beyond 5 bits even steps are fine enough."""
+    if bits not in range(2, 6):
+        return "midrise"
+    return "float" if bits > 2 and scale == "l1" else "log"
 
 
 class LionCub(DistributedLion):
     """The recipe of the Lion Cub paper, arXiv 2411.16462, on the grid that did well in our own study.
 
     ``bits=1`` is the 1-bit allreduce, 2 to 8 the p-bit allreduce of :class:`Levels` with ``scale`` and ``grid``; None:
-    the logarithmic grid for 4 and 5 bits, else the mid-rise grid. The paper's own grid is "midtread".
+    "log" for 2 bits, "float" for 3 to 5, "midrise" beyond. The paper's own grid is "midtread".
     Momenta are synchronised selectively, :data:`SELECTIVE` unless told otherwise.
     All other arguments are :class:`DistributedLion`'s.
     """

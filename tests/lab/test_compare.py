@@ -72,7 +72,7 @@ def test_every_method_trains_on_a_shaped_network(tmp_path: Path) -> None:
 def test_the_demo_ends_with_the_sentence_and_the_page(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["demo", "--steps", "2", "--rate", "1gbit", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert "Lion Cub, 4 bits, log" in done.output
+    assert "Lion Cub, 4 bits, float" in done.output
     assert "fewer bytes" in done.output.replace("\n", " ")
     assert done.output.replace("\n", "").endswith("report.html")
     page = (tmp_path / "out" / "report.html").read_text()

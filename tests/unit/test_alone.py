@@ -102,13 +102,13 @@ def test_schedulers_take_effect() -> None:
 @pytest.mark.parametrize(
     ("settings", "codec"),
     [
-        ({}, Levels(4, grid="log")),
+        ({}, Levels(4, grid="float")),
         ({"bits": 1}, Vote()),
         ({"bits": 5, "scale": "linf"}, Levels(5, "linf", "log")),
         ({"bits": 6}, Levels(6)),
-        ({"bits": 2}, Levels(2)),
-        ({"bits": 3}, Levels(3)),
-        ({"bits": 2, "grid": "log"}, Levels(2, grid="log")),
+        ({"bits": 2}, Levels(2, grid="log")),
+        ({"bits": 3}, Levels(3, grid="float")),
+        ({"bits": 2, "grid": "midrise"}, Levels(2)),
         ({"grid": "midtread"}, Levels(4, grid="midtread")),
     ],
 )
@@ -133,7 +133,7 @@ def test_state_dict_round_trips_through_a_safe_file() -> None:
                 optimizer.load_state_dict(saved["optimizer"])
                 assert optimizer.param_groups[0]["lr"] == 0.01
                 assert optimizer.param_groups[0]["step"] == 3
-                assert optimizer.param_groups[0]["codec"] == Levels(4, grid="log")
+                assert optimizer.param_groups[0]["codec"] == Levels(4, grid="float")
             optimizer.zero_grad()
             backward(model, step)
             optimizer.step()

@@ -85,6 +85,6 @@ BUILDERS: dict[str, Build] = {
     "mean": ours(DistributedLion, codec=Mean()),
     "cub-1": ours(LionCub, bits=1),
     "cub-2": ours(LionCub, bits=2, grid="midrise"),
-    "cub-4": ours(LionCub, bits=4, grid="log"),
+    "cub-4": ours(LionCub, bits=4, grid="float"),
     "cub-8": ours(LionCub, bits=8),
 }

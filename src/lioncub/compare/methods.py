@@ -21,6 +21,6 @@ METHODS = {
     "mean": "Distributed Lion, mean",
     "cub-1": "Lion Cub, 1 bit",
     "cub-2": "Lion Cub, 2 bits",
-    "cub-4": "Lion Cub, 4 bits, log",
+    "cub-4": "Lion Cub, 4 bits, float",
     "cub-8": "Lion Cub, 8 bits",
 }

@@ -48,7 +48,7 @@ class Preset:
 
 
 BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
-LIONS = ("lion", "vote", "mean", "midrise-2", "log-4", "cub")
+LIONS = ("lion", "vote", "mean", "midrise-2", "log-4", "cub-4")
 LEVELS = (
     *(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
     *(f"log-{bits}{scale}" for bits in (2, 3, 4, 5) for scale in ("", "-linf")),
@@ -64,9 +64,16 @@ SYNCHRONISED = tuple(
 EXPERIMENTS: dict[str, Experiment] = {
     "default": Experiment(
         question="Is Lion Cub as good as global Lion at 8 workers, on every task?",
-        methods=("lion", "vote", "cub", "cub-4", "cub-3", "cub-2"),
+        methods=("lion", "vote", "cub-4", "cub-2"),
         tasks=("gpt", "vit", "resnet"),
         seeds=(0, 1, 2, 3, 4, 5),
+    ),
+    "steadiness": Experiment(
+        question="Some first weights are harder than others: who copes?",
+        methods=("lion", "vote", "cub-2", "cub", "cub-3", "cub-4"),
+        tasks=("gpt",),
+        seeds=(0, 1, 2, 3, 4, 5),
+        by_layer=True,
     ),
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
@@ -116,7 +123,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "skew": Experiment(
         question="Workers that see different classes: does the vote suffer, and what helps?",
-        methods=("lion", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub"),
+        methods=("lion", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub-4"),
         tasks=("vit",),
         skews=(None, 1.0, 0.1),
     ),
