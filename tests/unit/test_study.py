@@ -400,7 +400,7 @@ def test_records_that_are_none_are_named(tmp_path: Path) -> None:
 
 def test_the_study_judges_the_default() -> None:
     named = [("weight", nn.Parameter(torch.ones(8)))]
-    method = METHODS["cub"].build(named, made(method="cub").spec)
+    method = METHODS["cub-4"].build(named, made(method="cub-4").spec)
     optimizer = LionCub(named)
     assert isinstance(method, VirtualLion)
     assert method.buckets[0].codec == optimizer.param_groups[0]["codec"]
