@@ -221,7 +221,7 @@ def test_parameters_in_bfloat16_are_computed_with_in_float32() -> None:
 
 def test_small_steps_of_bfloat16_parameters_need_stochastic_rounding() -> None:
     """A hundredth of the distance to the next number, 40 times: nowhere, or four tenths of the way on average."""
-    for name, way in (("log-4-bf16", 0.0), ("log-4-bf16-stochastic", -40 * 2**-7 / 100)):
+    for name, way in (("float-4-bf16", 0.0), ("float-4-bf16-stochastic", -40 * 2**-7 / 100)):
         x = torch.full((20_000,), 1.5, dtype=METHODS[name].param_dtype)
         method = METHODS[name].build([("x", x)], replace(SPEC, workers=2, weight_decay=0.0))
         for _ in range(40):

@@ -93,7 +93,7 @@ def _synchronised() -> dict[str, Entry]:
     }
     return {
         f"{name}+{policy}": lion(f"{label}, {policy}", codec, momentum_sync=sync)
-        for name, label, codec in (("vote", "vote", Vote()), ("log-4", "4 bits, log", Levels(4, grid="log")))
+        for name, label, codec in (("vote", "vote", Vote()), ("float-4", "4 bits, float", Levels(4, grid="float")))
         for policy, sync in policies.items()
     }
 
@@ -144,11 +144,11 @@ METHODS: dict[str, Entry] = {
     "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2, grid="log"), momentum_sync=SELECTIVE),
     "cub-4": lion("Lion Cub: 4 bits, float, selected momenta", cub_codec(4, grid="float"), momentum_sync=SELECTIVE),
     "cub-3": lion("Lion Cub: 3 bits, float, selected momenta", cub_codec(3, grid="float"), momentum_sync=SELECTIVE),
-    "log-4-half": lion("4 bits, log, bfloat16 momentum", Levels(4, grid="log"), momentum_dtype=torch.bfloat16),
-    "log-4-bf16": lion("4 bits, log, bfloat16 parameters", Levels(4, grid="log"), param_dtype=torch.bfloat16),
-    "log-4-bf16-stochastic": lion(
-        "4 bits, log, bfloat16 parameters, stochastic rounding",
-        Levels(4, grid="log"),
+    "float-4-half": lion("4 bits, float, bfloat16 momentum", Levels(4, grid="float"), momentum_dtype=torch.bfloat16),
+    "float-4-bf16": lion("4 bits, float, bfloat16 parameters", Levels(4, grid="float"), param_dtype=torch.bfloat16),
+    "float-4-bf16-stochastic": lion(
+        "4 bits, float, bfloat16 parameters, stochastic rounding",
+        Levels(4, grid="float"),
         param_dtype=torch.bfloat16,
         stochastic_rounding=True,
     ),

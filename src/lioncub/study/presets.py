@@ -48,7 +48,7 @@ class Preset:
 
 
 BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
-LIONS = ("lion", "vote", "mean", "midrise-2", "log-4", "cub-4")
+LIONS = ("lion", "vote", "mean", "midrise-2", "cub-2", "cub-4")
 LEVELS = (
     *(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
     *(f"log-{bits}{scale}" for bits in (2, 3, 4, 5) for scale in ("", "-linf")),
@@ -57,7 +57,7 @@ LEVELS = (
 )
 SYNCHRONISED = tuple(
     f"{codec}+{policy}"
-    for codec in ("vote", "log-4")
+    for codec in ("vote", "float-4")
     for policy in ("sync-16", "sync-64", "sync-256", "sync-embedding", "sync-budget", "sync-budget-1")
 )
 
@@ -70,7 +70,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "steadiness": Experiment(
         question="Some first weights are harder than others: who copes?",
-        methods=("lion", "vote", "cub-2", "cub", "cub-3", "cub-4"),
+        methods=("lion", "vote", "cub-2", "log-4", "cub", "cub-3", "float-4", "cub-4"),
         tasks=("gpt",),
         seeds=(0, 1, 2, 3, 4, 5),
         by_layer=True,
@@ -109,7 +109,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "momentum": Experiment(
         question="When must momenta meet, and which?",
-        methods=("exact", "vote", "log-4", *SYNCHRONISED),
+        methods=("exact", "vote", "float-4", *SYNCHRONISED),
         tasks=("gpt", "vit"),
         lr_of="exact",
         by_layer=True,
@@ -123,20 +123,20 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "skew": Experiment(
         question="Workers that see different classes: does the vote suffer, and what helps?",
-        methods=("lion", "vote", "mean", "log-4", "vote+sync-16", "log-4+sync-16", "cub-4"),
+        methods=("lion", "vote", "mean", "float-4", "vote+sync-16", "float-4+sync-16", "cub-4"),
         tasks=("vit",),
         skews=(None, 1.0, 0.1),
     ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
-        methods=("lion", "vote", "midrise-2", "log-4", "log-4-half", "log-4-bf16", "log-4-bf16-stochastic"),
+        methods=("lion", "vote", "midrise-2", "float-4", "float-4-half", "float-4-bf16", "float-4-bf16-stochastic"),
         tasks=("gpt",),
         seeds=(0,),
         length=10.0,
     ),
     "rates": Experiment(
         question="Which learning rate and weight decay, coming from AdamW?",
-        methods=("lion", "vote", "log-4"),
+        methods=("lion", "vote", "float-4"),
         tasks=("gpt", "vit"),
         seeds=(0,),
         lr_factors=(0.33, 1.0, 3.0),
@@ -144,7 +144,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "more-workers": Experiment(
         question="Which learning rate when the number of workers changes?",
-        methods=("lion", "vote", "log-4"),
+        methods=("lion", "vote", "float-4"),
         tasks=("gpt", "vit"),
         workers=(4, 16),
         seeds=(0,),
@@ -152,7 +152,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
     "beyond": Experiment(
         question="Hundreds of workers, a seventh of the steps: does the vote still follow global Lion?",
-        methods=("lion", "vote", "log-4"),
+        methods=("lion", "vote", "float-4"),
         tasks=("gpt",),
         workers=(8, 64, 256, 1024),
         seeds=(0,),
@@ -166,7 +166,7 @@ PRESETS: dict[str, Preset] = {
         experiments={
             "parity": Experiment(
                 question="The trade-off of quality and bits, in a few minutes.",
-                methods=("adamw", "lion", "vote", "mean", "log-4", "terngrad", "dgc", "graddrop", "signum-vote"),
+                methods=("adamw", "lion", "vote", "mean", "float-4", "terngrad", "dgc", "graddrop", "signum-vote"),
                 tasks=("gpt",),
                 seeds=(0,),
             )
@@ -192,7 +192,7 @@ PRESETS: dict[str, Preset] = {
             ),
             "momentum": Experiment(
                 question="Lion Cub's momentum synchronisation on ResNet-18.",
-                methods=("exact", "vote", "log-4", *SYNCHRONISED),
+                methods=("exact", "vote", "float-4", *SYNCHRONISED),
                 tasks=("papers-resnet",),
                 lr_of="exact",
                 by_layer=True,
