@@ -227,6 +227,8 @@ def refused_calls() -> dict[str, Callable[[Any], object]]:
                 ("log", 4, "l1", 4),
                 ("log", 4, "l1", 1, 8),
                 ("log", 4, "l1", 1, -1),
+                ("log", 4, "linf", 1, 1),
+                ("midrise", 4, "l1", 1, 1),
                 ("loud", 4, "l1"),
                 ("midrise", 4, "l3"),
             )

@@ -60,13 +60,14 @@ def _key(nonce: str, rank: int) -> str:
 def _verdicts(
     store: Any, nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Who seems to be missing, again and again, until it is certain or patience ends."""
+    """Who seems to be missing, again and again, until it is certain or patience ends: then all who are silent."""
     report_alive(store, nonce, rank)
     started = time.monotonic()
     while True:
         silent = tuple(each for each in everybody if not store.check([_key(nonce, each)]))
-        yield tuple(each for each in silent if each in accused) or silent or tuple(accused)
         is_certain = len(silent) <= 1 and set(silent) <= set(accused)
         if is_certain or time.monotonic() - started > (DOUBT_SECONDS if len(silent) > 1 else PATIENCE_SECONDS):
+            yield silent or tuple(accused)
             return
+        yield tuple(each for each in silent if each in accused) or silent or tuple(accused)
         time.sleep(POLL_SECONDS)

@@ -18,26 +18,33 @@ SELECTIVE = MomentumSync(every=64, budget=0.25)
 BITS = 4
 """On the float grid: within one standard error of global Lion on all of three tasks, in docs/convergence.md."""
 
+BEST_GRIDS: dict[str, Grid] = {
+    "2 bits, l1": "log",
+    "3 bits, l1": "float",
+    "4 bits, l1": "float",
+    "5 bits, l1": "float",
+    "3 bits, linf": "log",
+    "4 bits, linf": "log",
+    "5 bits, linf": "log",
+}
+"""What did best on language in docs/convergence.md: by the loss for 2 bits, else by agreement with the exact sign over
+all parameters. Where nothing is named, the mid-rise grid."""
+
 
 def cub_codec(bits: int = BITS, scale: Scale = "l1", grid: Grid | None = None) -> Codec:
-    """The vote for one bit, else levels; on the grid that agreed best with the exact sign, unless told otherwise."""
+    """The vote for one bit, else levels; on one of :data:`BEST_GRIDS` unless told otherwise."""
     if type(bits) is int and bits == 1:
         return Vote()
-    return Levels(bits, scale, best_grid(bits, scale) if grid is None else grid)
-
-
-def best_grid(bits: int, scale: Scale) -> Grid:
-    """2 bits have no room for levels below the mean, L∞ knows no mean, and beyond 5 bits even steps are fine enough."""
-    if bits not in range(2, 6):
-        return "midrise"
-    return "float" if bits > 2 and scale == "l1" else "log"
+    if grid is None:
+        grid = BEST_GRIDS.get(f"{bits} bits, {scale}", "midrise")
+    return Levels(bits, scale, grid)
 
 
 class LionCub(DistributedLion):
     """The recipe of the Lion Cub paper, arXiv 2411.16462, on the grid that did well in our own study.
 
     ``bits=1`` is the 1-bit allreduce, 2 to 8 the p-bit allreduce of :class:`Levels` with ``scale`` and ``grid``; None:
-    "log" for 2 bits, "float" for 3 to 5, "midrise" beyond. The paper's own grid is "midtread".
+    :data:`BEST_GRIDS`, which is "log" for 2 bits, "float" for 3 to 5, "midrise" beyond. The paper's own is "midtread".
     Momenta are synchronised selectively, :data:`SELECTIVE` unless told otherwise.
     All other arguments are :class:`DistributedLion`'s.
     """

@@ -133,7 +133,7 @@ def quantise(u: Tensor, t: int, bits: int, scale: str, grid: str, max_level: int
     midtread:  q = clip(round(u/mean|u| · s/2), -s, s)                      s = 2^(p-1)-1, or ``max_level``
     midrise:   q = sign(u)·(2·min(⌊|u|/mean|u| · L/2⌋, L-1) + 1)            L = 2^(p-1)
     log:       q = sign(u)·b^e,  e = clip(⌊log_b(|u|/mean|u|)⌋ + 1, 0, L-1)
-    float:     q = sign(u)·b^e,  e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1): ours, k levels lie below the mean
+    float:     q = sign(u)·b^e,  e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1): ours, k levels more lie below the mean
 
     With L∞, the linear grids span max|u| instead of 2·mean|u|, and the logarithmic one puts max|u| on its top level.
     """

@@ -13,7 +13,16 @@ from lioncub.study.method import Method
 from tests.cluster import Cluster
 from tests.training import Job, train
 
-CODECS = [Vote(), Vote(ties="zero"), Vote(zeros="abstain"), Mean(), Levels(4, grid="log"), Levels(3, "linf"), Dense()]
+CODECS = [
+    Vote(),
+    Vote(ties="zero"),
+    Vote(zeros="abstain"),
+    Mean(),
+    Levels(4, grid="log"),
+    Levels(4, grid="float"),
+    Levels(3, "linf"),
+    Dense(),
+]
 
 
 def driven(method: Method, job: Job) -> Method:

@@ -105,6 +105,7 @@ def test_schedulers_take_effect() -> None:
         ({}, Levels(4, grid="float")),
         ({"bits": 1}, Vote()),
         ({"bits": 5, "scale": "linf"}, Levels(5, "linf", "log")),
+        ({"bits": 2, "scale": "linf"}, Levels(2, "linf")),
         ({"bits": 6}, Levels(6)),
         ({"bits": 2}, Levels(2, grid="log")),
         ({"bits": 3}, Levels(3, grid="float")),

@@ -202,7 +202,7 @@ def test_a_lost_quorum_is_a_diverging_loss() -> None:
                 optimizer.step()
             monitor.note(caught.value)
     assert [(finding.signature, finding.step) for finding in monitor.findings] == [("loss diverging", 0)]
-    assert 'Levels(4, grid="float")' in monitor.findings[0].remedy
+    assert 'Levels(5, grid="float")' in monitor.findings[0].remedy
 
 
 def test_a_sink_that_fails_is_dropped_with_one_warning() -> None:

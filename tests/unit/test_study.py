@@ -446,7 +446,7 @@ def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> 
     grid = table("T", found)
     assert grid.headings == ["method", "bits up", "bits down", "4 workers", "8 workers"]
     assert grid.rows == [
-        ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500"],
+        ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500 [1]"],
         ["mean of signs", "1.00", "1.00", "not finite", "–"],
     ]
 
@@ -467,8 +467,8 @@ def test_methods_are_held_against_full_precision() -> None:
     found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
     (grid,) = against_lion("T", found)
     assert grid.rows == [
-        ["vote", "4 workers", "2.00", "-0.0200 ± 0.0800", "yes", "no"],
-        ["mean of signs", "4 workers", "2.00", "-0.5100 ± 0.0100", "no", "yes"],
+        ["vote", "4 workers", "2.00", "2", "-0.0200 ± 0.0800", "yes", "no"],
+        ["mean of signs", "4 workers", "2.00", "2", "-0.5100 ± 0.0100", "no", "yes"],
     ]
     assert "Against global Lion" in grid.note
     assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error

@@ -20,7 +20,7 @@ METHODS = {
     "vote": "Distributed Lion, vote",
     "mean": "Distributed Lion, mean",
     "cub-1": "Lion Cub, 1 bit",
-    "cub-2": "Lion Cub, 2 bits",
+    "cub-2": "Lion Cub, 2 bits, mid-rise",
     "cub-4": "Lion Cub, 4 bits, float",
     "cub-8": "Lion Cub, 8 bits",
 }

@@ -40,8 +40,9 @@ def check_quantiser(quantiser: Quantiser) -> None:
         raise ConfigError(f"grid={grid!r}, scale={scale!r}: choose midrise, log or midtread, and l1 or linf")
     if not 2 <= bits <= 8 or not 1 <= log2_base <= 3:
         raise ConfigError(f"{bits} bits, a base of 2^{log2_base}: choose 2 to 8 bits, and a base of 2, 4 or 8")
-    if not 0 <= below < 1 << (bits - 1):
-        raise ConfigError(f"{below} levels below the mean: choose 0 to {(1 << (bits - 1)) - 1} with {bits} bits")
+    most = (1 << (bits - 1)) - 1 if grid == "log" and scale == "l1" else 0
+    if not 0 <= below <= most:
+        raise ConfigError(f"{below} levels below the mean: choose 0 to {most} with {bits} bits, {grid}, {scale}")
 
 
 def check_ballot(payloads: Tensor, ballot: Ballot, planes: int, device: torch.device | None = None) -> None:

@@ -22,7 +22,8 @@ zero that is a tenth of the loss at the beginning."""
 LOSS_NOISE = 4.0
 """It is also above its best by this many median deviations, as they were then: a diverging loss is noisy."""
 LOSS_REMEDY = (
-    'If a run with codec=Dense() does not diverge, quantisation is too coarse: take Levels(4, grid="float"). '
+    "If a run with codec=Dense() does not diverge, quantisation is too coarse: take more bits, as in "
+    'Levels(5, grid="float"). '
     "Otherwise, or first: a smaller lr, a longer warm-up."
 )
 

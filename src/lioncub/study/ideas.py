@@ -33,7 +33,7 @@ class DitheredLion(VirtualLion):
     """Stochastic signs: noise of the update vector's mean magnitude is added, so that a close call goes either way.
 
     The expected sign then grows with the update vector, up to where the noise cannot turn it; the sum of many workers'
-    signs tells more of the mean than the sum of their certain signs does.
+    signs tells more of the mean than the sum of their certain signs does. What is zero stays zero.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -43,4 +43,4 @@ class DitheredLion(VirtualLion):
     def part(self, worker: int, index: int, m: Tensor, g: Tensor) -> Part:
         wanted = blend_(m.to(torch.float32, copy=True), g, self.betas[0], 1 - self.betas[0])
         noise = torch.empty_like(wanted).uniform_(-1, 1, generator=self.generator)
-        return Part(wanted + noise * wanted.abs().mean())
+        return Part(wanted + noise * wanted.abs().mean() * (wanted != 0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lioncub.publish.grid import Grid
+from lioncub.publish.units import counted
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
@@ -57,7 +58,7 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
     rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
     if not rows or rates_vary(found):
         return []
-    head = ["method", "where", "bits", "better by", "within", "certain"]
+    head = ["method", "where", "bits", "seeds", "better by", "within", "certain"]
     note = (
         f"Against {pairs[0][1].one.label}, seed by seed (a seed's first weights and batches are the same for all "
         "methods), with the standard error of the mean difference; within: no worse by more than that; certain: not "
@@ -73,8 +74,9 @@ def difference(sample: Sample, other: Sample) -> list[str] | None:
         return None
     digits = _digits(sample) + 1
     better = f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f}"
+    seeds = str(gain.seeds)
     verdicts = ("yes" if verdict else "no" for verdict in (gain.within_one_error, gain.is_certain))
-    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", better, *verdicts]
+    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", seeds, better, *verdicts]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
@@ -84,20 +86,23 @@ def table(title: str, found: Sequence[Sample]) -> Grid:
     conditions = list(dict.fromkeys(named.values()))
     labels = list(dict.fromkeys(sample.one.label for sample in found))
     cells = {(sample.one.label, named[id(sample)]): sample for sample in found}
+    seeds = max(len(sample.runs) for sample in found)
     rows = []
     for label in labels:
         own = [cells.get((label, each)) for each in conditions]
         some = next(sample for sample in own if sample is not None)
-        rows.append([label, f"{some.bits_up:.2f}", f"{some.bits_down:.2f}", *(quality(sample) for sample in own)])
+        texts = (quality(sample, of=seeds) for sample in own)
+        rows.append([label, f"{some.bits_up:.2f}", f"{some.bits_down:.2f}", *texts])
     task = TASKS[found[0].one.spec.task]
     best = "more is better" if task.higher_is_better else "less is better"
-    seeds = max(len(sample.runs) for sample in found)
+    fewer = any(len(sample.runs) < seeds for sample in found)
     return Grid(
         title,
         ["method", "bits up", "bits down", *conditions],
         rows,
-        f"{task.unit[0].upper()}{task.unit[1:]} ({best}), mean ± standard error over up to {seeds} seeds. Bits per "
-        "parameter and step, from the encoded bytes.",
+        f"{task.unit[0].upper()}{task.unit[1:]} ({best}), mean ± standard error over {counted(seeds, 'seed')}"
+        + (", or as many as are in brackets: compare those with the next table only. " if fewer else ". ")
+        + "Bits per parameter and step, from the encoded bytes.",
     )
 
 
@@ -128,11 +133,13 @@ def _digits(sample: Sample) -> int:
     return 1 if TASKS[sample.one.spec.task].higher_is_better else 3
 
 
-def quality(sample: Sample | None) -> str:
+def quality(sample: Sample | None, *, of: int = 0) -> str:
+    """``of``: so many seeds there may be; how many there are is said where they are fewer."""
     if sample is None:
         return NONE
     if sample.quality is None:
         return "not finite"
     digits = _digits(sample)
     spread = "" if sample.error is None else f" ± {sample.error:.{digits}f}"
-    return f"{sample.quality:.{digits}f}{spread}"
+    fewer = f" [{len(sample.runs)}]" if len(sample.runs) < of else ""
+    return f"{sample.quality:.{digits}f}{spread}{fewer}"
