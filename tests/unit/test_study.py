@@ -23,7 +23,8 @@ from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.gradients import Replica, one_by_one, together
 from lioncub.study.ideas import DitheredLion, FeedbackLion
-from lioncub.study.layers import agreement_table, divergence_table, kind
+from lioncub.study.kinds import kind
+from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
 from lioncub.study.page import page
@@ -364,7 +365,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         ({"preset": "huge"}, "no preset 'huge': choose from quick"),
         ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from parity"),
         ({"tasks": ("vit",)}, "no experiment here has a task 'vit': choose from gpt"),
-        ({"preset": "full", "experiments": ("skew",), "tasks": ("vit", "gpt")}, "a task 'gpt': choose from vit"),
+        ({"preset": "full", "experiments": ("skew",), "tasks": ("resnet", "gpt")}, "a task 'gpt': choose from resnet"),
         ({"jobs": 0}, "jobs must be at least 1"),
         ({"minutes": 0.0}, "minutes must be positive"),
         ({"device": "cuda"}, "device=cuda: cannot be computed on"),
@@ -378,8 +379,8 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
 
 
 def test_some_tasks_of_some_experiments_are_trained() -> None:
-    config = StudyConfig(preset="full", experiments=("parity", "skew"), tasks=("vit",))
-    assert [experiment.tasks for experiment in config.to_train] == [("vit",), ("vit",)]
+    config = StudyConfig(preset="full", experiments=("parity", "skew"), tasks=("resnet",))
+    assert [experiment.tasks for experiment in config.to_train] == [("resnet",), ("resnet",)]
     language = StudyConfig(preset="full", experiments=("parity", "skew"), tasks=("gpt",))
     assert [experiment.tasks for experiment in language.to_train] == [("gpt",), ()]
     assert {spec.task for spec in remaining(language.to_train, presets.PRESETS["full"], [])[0]} == {"gpt"}

@@ -16,6 +16,7 @@ from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
 from lioncub.study.ideas import DitheredLion, FeedbackLion
+from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
 from lioncub.study.method import Method
 from lioncub.study.records import Spec
@@ -87,7 +88,7 @@ def _synchronised() -> dict[str, Entry]:
         "sync-16": MomentumSync(every=16),
         "sync-64": MomentumSync(every=64),
         "sync-256": MomentumSync(every=256),
-        "sync-embedding": MomentumSync(every=16, match=["*embedding*", "head*"]),
+        "sync-embedding": MomentumSync(every=16, match=lambda name, _: kind(name) in ("embedding", "head")),
         "sync-budget": SELECTIVE,
         "sync-budget-1": MomentumSync(every=16, budget=1.0),
     }
