@@ -260,6 +260,20 @@ def test_presets_name_methods_and_tasks_that_there_are() -> None:
         assert len({len(grid) for grid in task.lrs.values()}) == 1, "the same effort for each"
 
 
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_every_method_of_an_experiment_can_be_made_for_its_tasks(preset: str) -> None:
+    pairs = {
+        (task, method)
+        for experiment in PRESETS[preset].experiments.values()
+        for task in experiment.tasks
+        for method in experiment.methods
+    }
+    models = {task: JOBS[TASKS[task].job].build() for task, _ in pairs}
+    for task, method in sorted(pairs):
+        made = METHODS[method].build(list(models[task].named_parameters()), replace(SPEC, task=task, method=method))
+        assert made.numel == sum(param.numel() for param in models[task].parameters())
+
+
 def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None:
     preset = Preset(experiments={"e": EXPERIMENT})
     todo, more = remaining([EXPERIMENT], preset, [])
