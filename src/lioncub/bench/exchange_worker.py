@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from lioncub.bench.exchange_config import ExchangeTask
+from lioncub.bench.sockets import Sockets
 from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Vote
 from lioncub.collectives import collective_from
@@ -41,8 +42,8 @@ class Way:
 
 
 def ways(numel: int) -> list[Way]:
-    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them; and the allreduce that
-    ours replaces."""
+    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them, by gloo and by plain
+    sockets; and the allreduce that ours replaces."""
     comm = Comm.of(None, torch.device("cpu")).on_new_channel()
     pilot = Pilot(threaded=True)
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
@@ -80,6 +81,13 @@ def ways(numel: int) -> list[Way]:
 
         return lambda: run
 
+    sockets = Sockets()
+
+    def plain() -> Callable[[], object]:
+        shard_bytes = whole[0].layout.blocks // comm.size * whole[0].codec.up_block_bytes
+        rows, room = (torch.ones(comm.size, shard_bytes, dtype=torch.uint8) for _ in range(2))
+        return lambda: sockets.two_phases(rows, room)
+
     def all_reduce() -> Callable[[], object]:
         values = torch.randn(numel)
         return lambda: dist.all_reduce(values)
@@ -89,6 +97,7 @@ def ways(numel: int) -> list[Way]:
         Way(f"vote, two-phase, {len(usual)} buckets", exchange(usual)),
         Way("messages alone, one bucket", bare(whole)),
         Way(f"messages alone, {len(usual)} buckets", bare(usual)),
+        Way("messages alone, one bucket, plain sockets", plain),
         Way("float32 allreduce of gloo", all_reduce),
     ]
 
