@@ -38,7 +38,7 @@ class Sockets:
     def two_phases(self, outgoing: Tensor, incoming: Tensor) -> None:
         """Twice a row to each peer and a row from each, the second time when all of the first have come."""
         for _ in range(2):
-            self._swap(*({peer: memoryview(rows[peer].numpy()) for peer in self.to} for rows in (outgoing, incoming)))
+            self._swap(*({peer: rows[peer].numpy().data for peer in self.to} for rows in (outgoing, incoming)))
 
     def _swap(self, unsent: Mapping[int, memoryview], missing: Mapping[int, memoryview]) -> None:
         left = {EVENT_WRITE: dict(unsent), EVENT_READ: dict(missing)}
