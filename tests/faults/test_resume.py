@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lioncub import Levels
 from lioncub.checkpoint import disk
 from lioncub.errors import CheckpointError, CheckpointWarning
 from tests.checkpointing import Job, same
@@ -53,6 +55,26 @@ def test_resumed_is_as_if_never_stopped(cluster: Cluster, tmp_path: Path, num_wo
     assert sorted(os.listdir(tmp_path)) == ["step-0000000007"]
     names = [f"worker-{worker:05}.safetensors" for worker in range(num_workers)]
     assert sorted(os.listdir(tmp_path / "step-0000000007")) == ["manifest.json", "weights.safetensors", *names]
+
+
+def _with_another_grid(rank: int, group: dist.ProcessGroup, folder: Path) -> list[str]:
+    job = Job(rank, group, codec=Levels(4, grid="log"))
+    job.save(folder, 1)
+    other = Job(rank, group, codec=Levels(4, grid="float"))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        other.load(folder)
+    assert repr(other.optimizer.param_groups[0]["codec"]) == repr(Levels(4, grid="float"))
+    other.train(1)
+    return [str(warning.message) for warning in said if warning.category is CheckpointWarning]
+
+
+def test_another_codec_than_the_saved_one_is_said(cluster: Cluster, tmp_path: Path) -> None:
+    for said in cluster.run(2, _with_another_grid, tmp_path):
+        assert len(said) == 1
+        assert "the saved run sent Levels(bits=4, scale='l1', grid='log')" in said[0]
+        assert "this optimizer sends Levels(bits=4, scale='l1', grid='float')" in said[0]
+    assert cluster.run(1, _with_another_grid, tmp_path / "alone") == [[]], "one worker is plain Lion with any codec"
 
 
 # ---- machines without a shared disk: workers 0, 1 and workers 2, 3 have folders of their own ------------------------

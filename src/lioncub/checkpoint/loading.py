@@ -51,7 +51,8 @@ def load(
 
     Every byte is checked against its SHA-256 before anything changes; then everything does, on every worker: the
     model's parameters and buffers, momenta, hyperparameters, random states. Checkpoints that are damaged are passed
-    over with a :class:`CheckpointWarning` that names the file. Codecs are configuration and stay as they are.
+    over with a :class:`CheckpointWarning` that names the file. Codecs are configuration and stay as they are;
+    a warning says where they differ.
 
     With as many workers as in the saved run, training goes on bit for bit. With another number W', new worker j
     inherits from old worker i by the overlap of [j/W', (j+1)/W') and [i/W, (i+1)/W): the mean of the momenta over the
@@ -82,7 +83,7 @@ def load(
         if not wrong and any(identity != heard.answers[0] for identity in heard.answers):
             wrong = [f"step {candidate} in {directory} is not the same checkpoint on all workers"]
         if not wrong:
-            _say_what_is_converted(heard.result, subject)
+            _say_what_differs(heard.result, subject)
             heard.result.take_effect_(subject)
             return heard.result.loaded
         problems += wrong
@@ -101,6 +102,8 @@ class Prepared:
     weights: Mapping[str, Tensor]
     state: Mapping[str, Tensor]
     groups: list[dict[str, Any]]
+    codecs: list[str | None]
+    """What each group's codec was called; None where it had none, or where one worker alone needs none."""
     notes: Mapping[str, Mapping[str, Any]]
     seed: str
 
@@ -128,17 +131,23 @@ class Prepared:
         return {"state": state, "param_groups": groups}
 
 
-def _say_what_is_converted(prepared: Prepared, subject: Subject) -> None:
+def _say_what_differs(prepared: Prepared, subject: Subject) -> None:
+    """Warn of settings that stay as they are, so that training does not go on bit for bit."""
     saved = part(prepared.state, MOMENTUM)
-    for name, momentum in subject.momenta().items():
-        if saved[name].dtype != momentum.dtype:
-            warnings.warn(
-                f"momenta were saved in {saved[name].dtype} and are converted to {momentum.dtype}, this optimizer's: "
-                "training does not go on bit for bit",
-                CheckpointWarning,
-                stacklevel=3,
-            )
-            return
+    dtypes = [
+        f"momenta were saved in {saved[name].dtype} and are converted to {momentum.dtype}, this optimizer's"
+        for name, momentum in subject.momenta().items()
+        if saved[name].dtype != momentum.dtype
+    ]
+    codecs = [
+        f"the saved run sent {before}, this optimizer sends {now}: make it with codec={before} to go on as before"
+        for before, now in zip(prepared.codecs, subject.codecs(), strict=True)
+        if before is not None and now is not None and before != now
+    ]
+    for found in (dtypes, codecs):
+        if found:
+            message = f"{found[0]}; training does not go on bit for bit"
+            warnings.warn(message, CheckpointWarning, stacklevel=3)
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -168,7 +177,8 @@ def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step:
     )
     seed = f"{manifest.seed}, step {step}, worker {council.worker} of {council.size}"
     identity = [manifest.save_id, manifest.plan, checkpoint.files[WEIGHTS].sha256]
-    return Prepared(loaded, identity, weights, state, groups, manifest.notes, seed)
+    codecs = [group.settings.get("codec") if council.size > 1 else None for group in manifest.groups]
+    return Prepared(loaded, identity, weights, state, groups, codecs, manifest.notes, seed)
 
 
 def _extras(checkpoint: Checkpoint) -> tuple[Any, ...]:

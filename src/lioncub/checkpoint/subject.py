@@ -66,6 +66,10 @@ class Subject:
             for group, names in zip(self.optimizer.param_groups, self.trained, strict=True)
         )
 
+    def codecs(self) -> list[str | None]:
+        """What each group's codec is called; None where it has none."""
+        return [group.settings.get("codec") for group in self.groups()]
+
     def plan(self) -> str:
         """SHA-256 of all that must be the same on every worker."""
         lines = [f"wire version {WIRE_VERSION}"]
