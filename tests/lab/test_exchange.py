@@ -12,6 +12,7 @@ from lioncub.bench.exchange import ExchangeRecord, run_exchange, table
 from lioncub.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
 from lioncub.errors import ConfigError
 from lioncub.lab.footing import find_footing
+from lioncub.lab.rates import BURST_BYTES
 
 FOOTING = find_footing()
 
@@ -28,7 +29,7 @@ def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
         "float32 allreduce of gloo",
     ]
     for record in records:
-        burst_seconds = 8 * 131_072 / 100e6
+        burst_seconds = 8 * BURST_BYTES / 100e6
         assert record.seconds > record.wire_seconds - 1.1 * burst_seconds, "only a burst may leave before its time"
     ours, _, messages, _, plain, theirs = (record.bytes_sent for record in records)
     assert theirs > 28 * ours

@@ -65,7 +65,3 @@ class Sockets:
         parts[peer] = parts[peer][moved:]
         if not parts[peer]:
             del parts[peer]
-
-    def close(self) -> None:
-        for connection in self.to.values():
-            connection.close()
