@@ -16,6 +16,7 @@
 #include <string>
 
 #include "kernels.h"
+#include "mesh_module.h"
 #include "tensors.h"
 #include "threads.h"
 
@@ -518,4 +519,7 @@ NB_MODULE(_native, m) {
     m.def("set_pace", [](bool lanes) { pace = lanes ? Pace::lanes : Pace::straight; });
     m.def("in_lanes", [] { return pace == Pace::lanes; });
     m.attr("compiler") = LIONCUB_COMPILER;
+#ifdef LIONCUB_MESH
+    add_mesh(m);
+#endif
 }

@@ -1,4 +1,5 @@
-"""Workers that can reach one another, and the two ways bytes travel between them.
+"""Workers that can reach one another, and the ways bytes travel between them: connections of our own (mesh.py) or the
+backend, which has point-to-point messages and collectives.
 
 Launching and waiting are apart: every call returns what will be received and a :class:`Pending`. Nothing may be read
 before ``Pending.wait()`` has returned.
@@ -17,9 +18,14 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
+from lioncub.mesh import Mesh, Post, connect, why_not
+from lioncub.pool import pool
 
 TAGS = 1 << 20
 """Tags of each channel."""
+
+TAG_CONNECT = 6
+"""Of channel 0, which is agreement.py's otherwise."""
 
 SLACK = 4096
 """Bytes by which a message may be too long without harm. gloo ends the process of who receives a longer one."""
@@ -29,6 +35,8 @@ END = 8
 _channels: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 TransportName = Literal["auto", "point-to-point", "collectives"]
+Carrier = Literal["auto", "sockets", "backend"]
+"""Who moves messages between CPUs: connections of our own, the process group's backend, or the former if it can be."""
 
 
 class Pending:
@@ -47,6 +55,19 @@ class Pending:
                 work.wait()
             except RuntimeError as problem:
                 raise peer_error(ranks, problem) from problem
+
+
+class Posted(Pending):
+    """Messages by connections of our own. ``ranks`` are the global ones of all peers, by number."""
+
+    def __init__(self, post: Post, ranks: Mapping[int, int]) -> None:
+        super().__init__()
+        self._post, self._ranks = post, ranks
+
+    def wait(self) -> None:
+        if lost := self._post.wait():
+            peer, problem = lost
+            raise peer_error([self._ranks[peer]], RuntimeError(problem))
 
 
 @dataclass(frozen=True)
@@ -84,6 +105,8 @@ class Comm:
     """Whether ``members`` is the whole group, so that the backend's collectives can be used."""
     channel: int = 0
     """Messages of one channel never meet those of another, whatever their tags."""
+    mesh: Mesh | None = field(default=None, repr=False)
+    """Connections of our own to all of ``group``; None: the backend does everything."""
 
     @classmethod
     def of(cls, process_group: Any, device: torch.device) -> Comm:
@@ -126,6 +149,36 @@ class Comm:
             return self
         return replace(self, channel=1 + next(_channels.setdefault(self.group, count())) % (2**31 // TAGS - 1))
 
+    def connected(self, carrier: Carrier = "auto") -> Comm:
+        """With connections of its own, where all workers can have them. All must ask together."""
+        if carrier not in ("auto", "sockets", "backend"):
+            raise ConfigError(f'carrier={carrier!r}: choose "auto", "sockets" or "backend"')
+        if self.size == 1 or self.device.type != "cpu":
+            return self
+
+        def gather(said: bytes) -> list[bytes]:
+            return self.gather_bytes(said, TAG_CONNECT)
+
+        mesh = connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend")
+        if carrier == "sockets" and mesh is None:
+            here = f"; here: {problem}" if (problem := why_not()) else ""
+            raise ConfigError(f'carrier="sockets": some worker cannot have them{here}. Use carrier="auto"')
+        return replace(self, mesh=mesh)
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The process group's time-out."""
+        try:
+            options = self.group._get_backend(self.device).options  # type: ignore[union-attr]
+            return float(options._timeout.total_seconds())
+        except (RuntimeError, AttributeError):  # no backend that says it
+            return dist.distributed_c10d.default_pg_timeout.total_seconds()
+
+    def abandon(self) -> None:
+        """Close our connections, so that whoever waits for this worker learns it now."""
+        if self.mesh is not None:
+            self.mesh.close()
+
     def subset(self, indices: Sequence[int]) -> Comm:
         """Some of these workers, this one among them. Point-to-point needs no new process group."""
         members = tuple(self.members[i] for i in indices)
@@ -146,10 +199,20 @@ class Comm:
             return self._post_batch(
                 [(dist.irecv, *post) for post in receives] + [(dist.isend, *post) for post in sends], tag
             )
+        if self.mesh is not None:
+            return self._post_on_mesh(self.mesh, dict(sends), dict(receives), tag)
         # What dist.irecv and dist.isend come down to, without their checks: there are dozens of messages in a step.
         assert self.group is not None
         works = [self._post(self.group.recv, peer, message, tag) for peer, message in receives]
         return Pending(works + [self._post(self.group.send, peer, message, tag) for peer, message in sends])
+
+    def _post_on_mesh(self, mesh: Mesh, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> Pending:
+        # From the next worker on: were all to begin with the same one, its link would be busy and the others idle.
+        order = sorted(outgoing, key=lambda peer: (peer - self.index) % self.size)
+        sends = {self.members[peer]: outgoing[peer] for peer in order}
+        receives = {self.members[peer]: message for peer, message in incoming.items()}
+        ranks = {self.members[peer]: self.global_rank(peer) for peer in {*outgoing, *incoming}}
+        return Posted(mesh.post(sends, receives, tag), ranks)
 
     def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
         ranks = (self.global_rank(peer),)
@@ -190,12 +253,23 @@ class Comm:
         inbox[self.index] = row
         return inbox, self.swap(dict.fromkeys(self._peers(room), row), self._peers(room), tag)
 
+    def gather_bytes(self, data: bytes, tag: int) -> list[bytes]:
+        """What every worker says, of one length, in their order. All must call it together.
+
+        Through the backend, on channel 0: workers that made their optimizers in different orders must meet to find out.
+        """
+        comm = replace(self, channel=0, mesh=None)
+        row = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
+        inbox, pending = comm.all_gather(row, tag)
+        pending.wait()
+        return [answer.cpu().numpy().tobytes() for answer in inbox]
+
     def room(self, num_bytes: int) -> Tensor:
         """To receive a message of so many bytes from each worker, and to see it when one is too long or too short."""
-        slack = SLACK if num_bytes and self.device.type == "cpu" else 0
-        room = torch.empty(self.size, num_bytes + slack, dtype=torch.uint8, device=self.device)
-        if slack:
-            room[:, -slack - END :] = 0  # an earlier message must not complete one that is too short
+        if self.device.type != "cpu" or not num_bytes:
+            return torch.empty(self.size, num_bytes, dtype=torch.uint8, device=self.device)
+        room = pool.empty(self.size, num_bytes + SLACK)
+        room[:, -SLACK - END :] = 0  # an earlier message must not complete one that is too short
         return room
 
     def all_reduce(self, values: Tensor) -> Pending:

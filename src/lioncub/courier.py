@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from time import perf_counter
@@ -21,6 +22,7 @@ from lioncub.guard import Flags, Header, Stamp
 from lioncub.inquest import missing_workers
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import Flight, Pilot
+from lioncub.pool import pool
 from lioncub.reputation import Reputation, from_wire
 from lioncub.settings import Rounding
 from lioncub.slots import Slot, Witness
@@ -124,6 +126,7 @@ class Courier:
         self._load = Load()
         self._reputation = Reputation(comm.size)
         self._lost: PeerError | None = None
+        weakref.finalize(self, pool.clear).atexit = False
 
     def check_usable(self) -> None:
         """Raise again once a worker is lost: the group cannot be used any more."""
@@ -234,10 +237,12 @@ class Courier:
         try:
             return self._pilot.land()
         except PeerError as problem:
+            self.comm.abandon()
             ranks = missing_workers(self.comm, self.nonce, problem.ranks)
             self._lost = type(problem)(ranks, problem.detail)
             raise self._lost from problem
         except KeyboardInterrupt:
+            self.comm.abandon()
             self._lost = PeerLostError([self.comm.rank], "interrupted while messages were in flight")
             raise
 

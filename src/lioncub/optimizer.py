@@ -16,7 +16,7 @@ from lioncub.agreement import Plan, agree, copy_from_majority
 from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Codec, Vote
 from lioncub.collectives import Collective, Traffic, collective_from
-from lioncub.comm import Comm
+from lioncub.comm import Carrier, Comm
 from lioncub.courier import Courier, Delivery
 from lioncub.errors import ConfigError, LionCubError, ReplicasDifferError, name_ranks
 from lioncub.guard import Flags, Stamp
@@ -56,6 +56,8 @@ class DistributedLion(MomentumOptimizer):
             Parameters of other types, float16 too, are rounded to nearest all the same.
         spare_momentum: keep a second momentum for each parameter, into which encoding writes the next one: a step then
             reads m and g once instead of twice. Costs as much memory as the momenta do.
+        carrier: who moves messages between CPUs: "sockets", connections of our own; "backend", the process group's,
+            which takes longer; "auto" is the former where every worker has the C++ part of lioncub.
 
     Construction compares settings and parameters with all workers and raises on each of them if any differs.
 
@@ -88,6 +90,7 @@ class DistributedLion(MomentumOptimizer):
         rounding_seed: int = 0,
         spare_momentum: bool = True,
         repair: bool = False,
+        carrier: Carrier = "auto",
     ) -> None:
         self._dirty = True
         self._collective = collective_from(collective)
@@ -96,6 +99,7 @@ class DistributedLion(MomentumOptimizer):
         self._rounding = Rounding(stochastic_rounding, rounding_seed)
         self._keeps_spares = spare_momentum
         self._repairs = repair
+        self._carrier = carrier
         self._absent = False
         self._spares: dict[Tensor, Tensor] = {}
         self._ready: Delivery | None = None
@@ -116,7 +120,7 @@ class DistributedLion(MomentumOptimizer):
         self._overlap = overlap and self._comm.size > 1
         self._quorum = checked_quorum(quorum, self._comm.size)
         self._lay_out()  # what this worker can refuse by itself it refuses before it speaks to the others
-        self._comm = self._comm.on_new_channel()
+        self._comm = self._comm.on_new_channel().connected(self._carrier)
         self._courier = Courier(self._comm)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
@@ -319,7 +323,7 @@ class DistributedLion(MomentumOptimizer):
         settings = [
             f"{self._comm.size} workers, optimizer {self._comm.channel} on them",
             f"step {self._step}",
-            f"collective {self._collective}",
+            f"collective {self._collective}, carrier {self._carrier}",
         ]
         settings += [f"quorum {self._quorum}", f"overlap {self._overlap}", f"bucket_numel {self._bucket_numel}"]
         settings += [f"momentum in {self._momentum_dtype}", f"{self._rounding}", f"repair {self._repairs}"]

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lioncub import kernels
 from lioncub.errors import WireError, name_ranks
+from lioncub.pool import pool
 
 SEAL, CRC = 8, 4
 """Bytes: 0 or one more than the rank of a worker whose message came damaged, and the CRC-32 of all before it."""
@@ -25,7 +26,7 @@ def with_seal(*parts: Tensor, device: torch.device, notice: int = 0) -> Tensor:
     if device.type != "cpu":
         return torch.cat([*parts, parts[0].new_zeros(len(parts[0]), SEAL)], dim=1).to(device)
     # numpy: its calls cost a fraction of torch's, and every bucket of every step comes by here twice.
-    rows = torch.empty(len(parts[0]), sum(part.shape[1] for part in parts) + SEAL, dtype=torch.uint8)
+    rows = pool.empty(len(parts[0]), sum(part.shape[1] for part in parts) + SEAL)
     to, start = rows.numpy(), 0
     for part in parts:
         to[:, start : start + part.shape[1]] = part.cpu().numpy()
@@ -51,6 +52,12 @@ def check(rows: Tensor, ranks: Sequence[int]) -> None:
     notices = {ranks[row]: notice - 1 for row, notice in enumerate(_words(rows.cpu())[:, 0].tolist()) if notice}
     if notices:
         raise WireError(_message(name_ranks(list(notices)), sorted(set(notices.values()))))
+
+
+def opened(rows: Tensor) -> Tensor:
+    """The messages' contents side by side, ``[messages, bytes]``."""
+    contents = rows[:, :-SEAL]
+    return pool.empty(*contents.shape).copy_(contents) if rows.device.type == "cpu" else contents.contiguous()
 
 
 def _message(who: str, senders: Sequence[int]) -> str:

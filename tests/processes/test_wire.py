@@ -12,17 +12,25 @@ from torch import Tensor, nn
 
 from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
 from lioncub.comm import SLACK, Comm
+from lioncub.mesh import Mesh
 from tests.cluster import Cluster
 
 
 class Counter:
-    """Counts what is handed to torch.distributed, by standing in front of its operations."""
+    """Counts what is handed to our own connections and to torch.distributed, by standing in front of them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, num_workers: int) -> None:
         self.sent = self.received = self.messages = 0
         send, receive = dist.ProcessGroup.send, dist.ProcessGroup.recv
         all_to_all, gather = dist.all_to_all_single, dist.all_gather_single
+        post = Mesh.post
         others = num_workers - 1
+
+        def count_post(mesh: Mesh, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> Any:
+            self.sent += sum(message.nbytes for message in outgoing.values())
+            self.messages += len(outgoing)
+            self.received += sum(message.nbytes - SLACK for message in incoming.values())
+            return post(mesh, outgoing, incoming, tag)
 
         def count_send(group: dist.ProcessGroup, tensors: list[Tensor], *args: Any) -> Any:
             self.sent += sum(tensor.nbytes for tensor in tensors)
@@ -45,6 +53,7 @@ class Counter:
             self.messages += others
             return gather(out, inp, *args, **kwargs)
 
+        patch.setattr(Mesh, "post", count_post)
         patch.setattr(dist.ProcessGroup, "send", count_send)
         patch.setattr(dist.ProcessGroup, "recv", count_recv)
         for stand_in in (all_to_all_single, all_gather_single):
@@ -76,6 +85,7 @@ def _count(rank: int, group: dist.ProcessGroup, settings: dict[str, Any]) -> Non
     [
         {},
         {"collective": "two-phase"},
+        {"collective": "two-phase", "carrier": "backend"},
         {"collective": TwoPhase("collectives"), "codec": Mean()},
         {"collective": "gather", "codec": Levels(3)},
         {"collective": "server", "codec": Levels(5, grid="midtread")},

@@ -17,7 +17,6 @@ import torch
 import torch.distributed as dist
 
 from lioncub.bench.exchange_config import ExchangeTask
-from lioncub.bench.sockets import Sockets
 from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Vote
 from lioncub.collectives import collective_from
@@ -42,64 +41,60 @@ class Way:
 
 
 def ways(numel: int) -> list[Way]:
-    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them, by gloo and by plain
-    sockets; and the allreduce that ours replaces."""
-    comm = Comm.of(None, torch.device("cpu")).on_new_channel()
-    pilot = Pilot(threaded=True)
+    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them; both by connections of
+    our own and by gloo; and the allreduce that ours replaces."""
+    backend = Comm.of(None, torch.device("cpu")).on_new_channel()
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
     slots = [slot(part, group, number) for number, part in enumerate(torch.randn(numel).tensor_split(TENSORS))]
-    two_phase = collective_from("two-phase")
-    whole = plan_buckets(slots, comm, two_phase, numel)
-    usual = plan_buckets(slots, comm, two_phase, None)
+    found = []
+    for carrier, comm in (("", backend.connected("sockets")), (", by gloo", backend)):
+        for bucket_numel in (numel, None):
+            buckets = plan_buckets(slots, comm, collective_from("two-phase"), bucket_numel)
+            named = "one bucket" if len(buckets) == 1 else f"{len(buckets)} buckets"
+            found.append(Way(f"vote, two-phase, {named}{carrier}", vote(buckets, comm)))
+            found.append(Way(f"messages alone, {named}{carrier}", messages(buckets, comm)))
+    return [*found, Way("float32 allreduce of gloo", lambda: all_reduce(numel))]
 
-    def exchange(buckets: list[Bucket]) -> Callable[[], Callable[[], object]]:
-        def prepare() -> Callable[[], object]:
-            stamp = Stamp(step=0, plan=0, hyper=0)
-            lots = [(bucket, *bucket.parcel(comm, stamp, 8 + 8 * bucket.index)) for bucket in buckets]
 
-            def run() -> None:
-                for bucket, parcel, payload in lots:
-                    pilot.launch(Flight(bucket.collective.exchange(comm, parcel, payload), ordered=False))
-                pilot.land()
+def vote(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]]:
+    pilot = Pilot(threaded=True)
 
-            return run
+    def prepare() -> Callable[[], object]:
+        stamp = Stamp(step=0, plan=0, hyper=0)
+        lots = [(bucket, *bucket.parcel(comm, stamp, 8 + 8 * bucket.index)) for bucket in buckets]
 
-        return prepare
+        def run() -> None:
+            for bucket, parcel, payload in lots:
+                pilot.launch(Flight(bucket.collective.exchange(comm, parcel, payload), ordered=False))
+            pilot.land()
 
-    def messages_of(bucket: Bucket) -> Generator[Pending, None, bool]:
+        return run
+
+    return prepare
+
+
+def messages(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]]:
+    """As long as those of the vote, with nothing in them."""
+    pilot = Pilot(threaded=True)
+
+    def exchange(bucket: Bucket) -> Generator[Pending, None, bool]:
         shard_bytes = bucket.layout.blocks // comm.size * bucket.codec.up_block_bytes
         rows, tag = torch.zeros(comm.size, shard_bytes, dtype=torch.uint8), 8 + 8 * bucket.index
         yield comm.all_to_all(rows, tag)[1]
         yield comm.all_gather(rows[comm.index], tag + 1)[1]
         return True
 
-    def bare(buckets: list[Bucket]) -> Callable[[], Callable[[], object]]:
-        def run() -> None:
-            for bucket in buckets:
-                pilot.launch(Flight(messages_of(bucket), ordered=False))
-            pilot.land()
+    def run() -> None:
+        for bucket in buckets:
+            pilot.launch(Flight(exchange(bucket), ordered=False))
+        pilot.land()
 
-        return lambda: run
+    return lambda: run
 
-    sockets = Sockets()
 
-    def plain() -> Callable[[], object]:
-        shard_bytes = whole[0].layout.blocks // comm.size * whole[0].codec.up_block_bytes
-        rows, room = (torch.ones(comm.size, shard_bytes, dtype=torch.uint8) for _ in range(2))
-        return lambda: sockets.two_phases(rows, room)
-
-    def all_reduce() -> Callable[[], object]:
-        values = torch.randn(numel)
-        return lambda: dist.all_reduce(values)
-
-    return [
-        Way("vote, two-phase, one bucket", exchange(whole)),
-        Way(f"vote, two-phase, {len(usual)} buckets", exchange(usual)),
-        Way("messages alone, one bucket", bare(whole)),
-        Way(f"messages alone, {len(usual)} buckets", bare(usual)),
-        Way("messages alone, one bucket, plain sockets", plain),
-        Way("float32 allreduce of gloo", all_reduce),
-    ]
+def all_reduce(numel: int) -> Callable[[], object]:
+    values = torch.randn(numel)
+    return lambda: dist.all_reduce(values)
 
 
 def slot(values: torch.Tensor, group: dict[str, object], number: int) -> Slot:
@@ -110,6 +105,7 @@ def slot(values: torch.Tensor, group: dict[str, object], number: int) -> Slot:
 
 def common_start() -> float:
     """A moment at which all hosts begin: they share one machine's clock, and leave a barrier milliseconds apart."""
+    dist.barrier()  # whoever is still encoding takes the others' processors
     moment = torch.tensor([perf_counter() + HEAD_START_SECONDS], dtype=torch.float64)
     dist.broadcast(moment, src=0)
     start = float(moment)

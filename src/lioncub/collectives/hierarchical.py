@@ -101,7 +101,7 @@ class Hierarchical(Collective):
         yield pending
         seals.check(gathered, node.global_ranks)
         ballot = guard.ballot(share.headers, parcel.layout, parcel.header.step)
-        combined = gathered[:, : -seals.SEAL].contiguous().view(len(payload), -1)
+        combined = seals.opened(gathered).view(len(payload), -1)
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), share.voter, headers)
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:

@@ -72,8 +72,7 @@ class TwoPhase(Collective):
         yield pending
 
         seals.check(answers, comm.global_ranks)
-        combined = answers[:, : -seals.SEAL].contiguous().view(blocks, -1)
-        return Outcome(parcel.codec, combined, ballot, sent, comm.index, headers)
+        return Outcome(parcel.codec, seals.opened(answers).view(blocks, -1), ballot, sent, comm.index, headers)
 
     def _tell(self, comm: Comm, parcel: Parcel, winners: Tensor, notice: int = 0) -> tuple[Tensor, Pending]:
         row = seals.with_seal(winners.view(1, -1), device=comm.device, notice=notice)[0]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ from lioncub.kernels.checks import (
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
 from lioncub.layout import BLOCK, Ballot
+from lioncub.pool import pool
 
 if find_spec("lioncub.kernels._native") is None:
     _problem = "the C++ kernels were not built when lioncub was installed"
@@ -58,6 +59,11 @@ MAX_TABLE = 16
 def why_not() -> str:
     """Why this body cannot be used; "" if it can."""
     return _problem
+
+
+def extension() -> Any:
+    """The module in C++, for what is no kernel; None where there is none."""
+    return None if _problem else _native
 
 
 def describe() -> dict[str, str]:
@@ -247,7 +253,7 @@ def _nowhere(tensor: Tensor) -> int:
 
 
 def _empty(u: UpdateVector, num_planes: int) -> Tensor:
-    return torch.empty(u.layout.blocks, num_planes * BLOCK // 8, dtype=torch.uint8, device=u.device)
+    return pool.empty(u.layout.blocks, num_planes * BLOCK // 8)
 
 
 # ---- combining -----------------------------------------------------------------------------------------------------

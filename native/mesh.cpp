@@ -1,0 +1,570 @@
+#include "mesh.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <system_error>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+
+namespace lioncub {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr uint32_t MAGIC = 0x6275636c;             // "lcub"
+constexpr uint32_t BELL = uint32_t(-1);            // among the events of peers
+constexpr uint64_t KEPT_BYTES = uint64_t(1) << 28;  // of messages that no receive waits for, by peer: then it has to wait
+const char *const CLOSED = "connection closed by peer";
+const char *const GIVEN_UP = "this worker has closed its connections";
+constexpr int TURNS = 8;                           // calls to the system for one peer before the others have theirs
+constexpr int PARTS = 16;                          // pieces of memory in one call
+
+struct Head {
+    uint32_t magic, tag;
+    uint64_t size;
+    uint64_t check;
+
+    static uint64_t check_of(uint32_t tag, uint64_t size) {
+        uint64_t mixed = (size ^ (uint64_t(tag) << 32 | MAGIC)) * 0x9e3779b97f4a7c15u;
+        return mixed ^ mixed >> 29;
+    }
+    static Head of(uint32_t tag, uint64_t size) { return {MAGIC, tag, size, check_of(tag, size)}; }
+    bool is_sound() const { return magic == MAGIC && check == check_of(tag, size); }
+};
+static_assert(sizeof(Head) == 24, "the same on every machine");
+
+std::string closed_by(int error) { return std::string(CLOSED) + ": " + std::strerror(error); }
+
+// Memory of our own, as it comes: it is written over at once.
+struct Bytes {
+    std::unique_ptr<uint8_t[]> data;
+    uint64_t size = 0;
+
+    static Bytes of(uint64_t size) { return {std::make_unique_for_overwrite<uint8_t[]>(size), size}; }
+};
+
+struct Send {
+    Head head;
+    const uint8_t *data;
+    std::shared_ptr<Ticket> ticket;  // none: nobody waits for it any more
+    Bytes own;                       // its bytes, once the sender's memory is gone
+};
+
+struct Receive {
+    uint8_t *data;
+    uint64_t room;
+    std::shared_ptr<Ticket> ticket;
+};
+
+// Queues by tag. Tags come back step after step, so that empty queues are kept.
+template <class T> class ByTag {
+  public:
+    std::deque<T> &of(uint32_t tag) { return queues_[tag]; }
+    template <class Visit> void each(Visit visit) {
+        for (auto &[tag, queue] : queues_) visit(queue);
+    }
+
+  private:
+    std::unordered_map<uint32_t, std::deque<T>> queues_;
+};
+
+// One connection, both ways.
+struct Peer {
+    int number = -1;
+    int socket = -1;
+    std::string problem;  // why it is given up; "" while it is not
+    Clock::time_point quiet_since{};
+    uint32_t watched = 0;  // the events that epoll looks for
+
+    std::deque<Send> sends;
+    uint64_t sent = 0;  // of the first, its head included
+
+    Head head{}, next{};  // of the message whose body comes, and of the one after it
+    uint64_t head_got = 0, body_got = 0;
+    bool in_body = false;
+    std::optional<Receive> target;  // where the body goes; else into ``kept_body``
+    Bytes kept_body;
+    bool dropped = false;  // the body is nobody's
+    ByTag<Receive> posted;
+    ByTag<Bytes> kept;
+    uint64_t kept_bytes = 0;
+    int64_t expected = 0;  // receives that are not complete
+
+    bool alive() const { return socket >= 0; }
+    bool busy() const { return alive() && (!sends.empty() || expected > 0); }
+    // Whether the message that is coming has nowhere to go, for too much is kept already.
+    bool is_full() const { return in_body && !target && kept_body.size < head.size; }
+};
+
+}  // namespace
+
+bool Ticket::wait(double seconds) {
+    std::unique_lock lock(mutex_);
+    return ended_.wait_for(lock, std::chrono::duration<double>(seconds),
+                           [&] { return missing_ == 0 || failed_peer_ >= 0; });
+}
+
+bool Ticket::complete() {
+    std::lock_guard lock(mutex_);
+    return missing_ == 0;
+}
+
+int Ticket::failed_peer() {
+    std::lock_guard lock(mutex_);
+    return failed_peer_;
+}
+
+std::string Ticket::problem() {
+    std::lock_guard lock(mutex_);
+    return problem_;
+}
+
+void Ticket::note_moved() {
+    std::lock_guard lock(mutex_);
+    if (--missing_ == 0) ended_.notify_all();
+}
+
+void Ticket::note_failed(int peer, const std::string &problem) {
+    std::lock_guard lock(mutex_);
+    if (failed_peer_ >= 0) return;
+    failed_peer_ = peer;
+    problem_ = problem;
+    ended_.notify_all();
+}
+
+// The thread, and all that only it touches. Others hand it jobs.
+class Loop {
+  public:
+    Loop(const std::vector<int> &sockets, double timeout_seconds)
+        : timeout_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds))),
+          peers_(sockets.size()), process_(getpid()) {
+        for (size_t number = 0; number < sockets.size(); ++number) {
+            peers_[number].number = int(number);
+            peers_[number].socket = sockets[number];
+            is_connected_.push_back(sockets[number] >= 0);
+        }
+        epoll_ = epoll_create1(EPOLL_CLOEXEC);
+        bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        if (epoll_ < 0 || bell_ < 0) throw_errno("epoll");
+        epoll_event ring{EPOLLIN, {.u32 = BELL}};
+        if (epoll_ctl(epoll_, EPOLL_CTL_ADD, bell_, &ring)) throw_errno("epoll");
+        for (Peer &peer : peers_) {
+            if (!peer.alive()) continue;
+            if (fcntl(peer.socket, F_SETFL, fcntl(peer.socket, F_GETFL) | O_NONBLOCK)) throw_errno("a socket");
+            epoll_event event{EPOLLIN, {.u32 = uint32_t(peer.number)}};
+            if (epoll_ctl(epoll_, EPOLL_CTL_ADD, peer.socket, &event)) throw_errno("a socket");
+            peer.watched = EPOLLIN;
+        }
+    }
+
+    ~Loop() {
+        for (int descriptor : {epoll_, bell_}) {
+            if (descriptor >= 0) ::close(descriptor);
+        }
+    }
+
+    // In a thread that keeps the loop alive. It takes no signals: they belong to Python's.
+    static void start(const std::shared_ptr<Loop> &loop) {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);
+        try {
+            std::thread([loop] { loop->run(); }).detach();
+        } catch (...) {
+            pthread_sigmask(SIG_SETMASK, &before, nullptr);
+            throw;
+        }
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    }
+
+    // Have the thread do it, soon; false if it has ended.
+    bool hand_over(std::function<void()> job) {
+        {
+            std::lock_guard lock(mutex_);
+            if (over_) return false;
+            jobs_.push_back(std::move(job));
+            if (jobs_.size() > 1) return true;  // the bell has been rung
+        }
+        eventfd_write(bell_, 1);
+        return true;
+    }
+
+    // Have the thread do it, and wait until it has; false if the thread has ended.
+    bool have_done(const std::function<void()> &job) {
+        std::mutex mutex;
+        std::condition_variable told;
+        bool done = false;
+        const bool taken = hand_over([&] {
+            job();
+            std::lock_guard lock(mutex);
+            done = true;
+            told.notify_all();
+        });
+        if (!taken) return false;
+        std::unique_lock lock(mutex);
+        told.wait(lock, [&] { return done; });
+        return true;
+    }
+
+    void check(const std::vector<Message> &messages) const {
+        for (const Message &message : messages) {
+            if (message.peer < 0 || size_t(message.peer) >= is_connected_.size() || !is_connected_[message.peer])
+                throw std::invalid_argument("there is no connection to peer " + std::to_string(message.peer));
+        }
+    }
+
+    bool is_forked() const { return getpid() != process_; }
+
+    void close_sockets() {
+        for (const Peer &peer : peers_) {
+            if (peer.socket >= 0) ::close(peer.socket);
+        }
+    }
+
+    // ---- jobs: in the thread
+
+    void post(const std::shared_ptr<Ticket> &ticket, const std::vector<Message> &receives,
+              const std::vector<Message> &sends) {
+        const Clock::time_point now = Clock::now();
+        for (const Message &message : receives) expect(peers_[message.peer], message, ticket, now);
+        for (const Message &message : sends) {
+            Peer &peer = peers_[message.peer];
+            if (!peer.problem.empty()) {
+                ticket->note_failed(peer.number, peer.problem);
+                continue;
+            }
+            if (!peer.busy()) peer.quiet_since = now;
+            peer.sends.push_back({Head::of(message.tag, message.size), message.data, ticket, {}});
+        }
+        for (const Message &message : sends) {
+            if (peers_[message.peer].alive()) write(peers_[message.peer]);
+        }
+    }
+
+    void forget(const std::shared_ptr<Ticket> &ticket) {
+        for (Peer &peer : peers_) {
+            for (Send &send : peer.sends) {
+                if (send.ticket != ticket) continue;
+                send.own = Bytes::of(send.head.size);
+                send.data = static_cast<const uint8_t *>(std::memcpy(send.own.data.get(), send.data, send.head.size));
+                send.ticket.reset();
+            }
+            peer.posted.each([&](std::deque<Receive> &queue) {
+                peer.expected -= std::erase_if(queue, [&](const Receive &one) { return one.ticket == ticket; });
+            });
+            if (peer.target && peer.target->ticket == ticket) {
+                peer.target.reset();
+                peer.dropped = true;
+                peer.kept_body = Bytes::of(peer.head.size);
+                --peer.expected;
+            }
+        }
+    }
+
+    void end() {
+        ending_ = true;
+        for (Peer &peer : peers_) {
+            if (peer.alive()) give_up(peer, GIVEN_UP);
+        }
+    }
+
+  private:
+    [[noreturn]] static void throw_errno(const char *what) {
+        throw std::system_error(errno, std::generic_category(), what);
+    }
+
+    void run() {
+        std::array<epoll_event, 64> events;
+        while (!ending_) {
+            const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds_left());
+            for (int k = 0; k < count; ++k) {
+                if (events[k].data.u32 == BELL) {
+                    eventfd_t rung;
+                    eventfd_read(bell_, &rung);
+                    continue;
+                }
+                Peer &peer = peers_[events[k].data.u32];
+                if (peer.alive() && events[k].events & ~uint32_t(EPOLLOUT)) read(peer);
+                if (peer.alive() && events[k].events & EPOLLOUT) write(peer);
+            }
+            do_jobs();
+            give_up_the_silent();  // after reading: a process that was stopped for a while finds what has come meanwhile
+        }
+        std::lock_guard lock(mutex_);
+        over_ = true;
+        for (const auto &job : jobs_) job();  // all fail, for all peers are given up; nobody may wait for ever
+        jobs_.clear();
+    }
+
+    void do_jobs() {
+        std::vector<std::function<void()>> jobs;
+        {
+            std::lock_guard lock(mutex_);
+            jobs.swap(jobs_);
+        }
+        for (const auto &job : jobs) job();
+    }
+
+    // ---- time
+
+    int milliseconds_left() const {
+        Clock::duration left = std::chrono::hours(1);
+        const Clock::time_point now = Clock::now();
+        for (const Peer &peer : peers_) {
+            if (peer.busy()) left = std::min(left, peer.quiet_since + timeout_ - now);
+        }
+        const double milliseconds = std::chrono::duration<double, std::milli>(left).count();
+        return int(std::clamp(std::ceil(milliseconds), 0.0, 3.6e6));
+    }
+
+    void give_up_the_silent() {
+        const Clock::time_point now = Clock::now();
+        for (Peer &peer : peers_) {
+            if (peer.busy() && now - peer.quiet_since >= timeout_) {
+                const double seconds = std::chrono::duration<double>(timeout_).count();
+                char text[80];
+                std::snprintf(text, sizeof text, "timed out: not a byte moved in %g s", seconds);
+                give_up(peer, text);
+            }
+        }
+    }
+
+    void give_up(Peer &peer, const std::string &problem) {
+        const int socket = std::exchange(peer.socket, -1);
+        epoll_ctl(epoll_, EPOLL_CTL_DEL, socket, nullptr);
+        ::shutdown(socket, SHUT_RDWR);  // a process that was forked off may hold it, too
+        ::close(socket);
+        peer.problem = problem;
+        for (Send &send : peer.sends) {
+            if (send.ticket) send.ticket->note_failed(peer.number, problem);
+        }
+        peer.sends.clear();
+        if (peer.target) peer.target->ticket->note_failed(peer.number, problem);
+        peer.target.reset();
+        peer.posted.each([&](std::deque<Receive> &queue) {
+            for (Receive &one : queue) one.ticket->note_failed(peer.number, problem);
+            queue.clear();
+        });
+        peer.expected = 0;
+    }
+
+    void watch(Peer &peer) {
+        const uint32_t wanted = (peer.is_full() ? 0u : uint32_t(EPOLLIN)) | (peer.sends.empty() ? 0u : uint32_t(EPOLLOUT));
+        if (!peer.alive() || wanted == peer.watched) return;
+        epoll_event event{wanted, {.u32 = uint32_t(peer.number)}};
+        epoll_ctl(epoll_, EPOLL_CTL_MOD, peer.socket, &event);
+        peer.watched = wanted;
+    }
+
+    // ---- receiving
+
+    void expect(Peer &peer, const Message &message, const std::shared_ptr<Ticket> &ticket, Clock::time_point now) {
+        const Receive receive{message.data, message.size, ticket};
+        std::deque<Bytes> &kept = peer.kept.of(message.tag);
+        if (!kept.empty()) {
+            fill(receive, kept.front());
+            peer.kept_bytes -= kept.front().size;
+            kept.pop_front();
+        } else if (!peer.problem.empty()) {
+            ticket->note_failed(peer.number, peer.problem);
+        } else {
+            if (!peer.busy()) peer.quiet_since = now;
+            peer.posted.of(message.tag).push_back(receive);
+            ++peer.expected;
+        }
+        if (peer.alive() && peer.is_full()) {
+            find_room(peer);
+            if (peer.alive() && !peer.is_full()) peer.quiet_since = now;
+            watch(peer);
+        }
+    }
+
+    static void fill(const Receive &receive, const Bytes &bytes) {
+        std::memcpy(receive.data, bytes.data.get(), std::min(bytes.size, receive.room));
+        receive.ticket->note_moved();
+    }
+
+    void read(Peer &peer) {
+        for (int turn = 0; turn < TURNS && peer.alive() && !peer.is_full(); ++turn) {
+            iovec parts[2];
+            int count = 0;
+            if (peer.in_body) {
+                uint8_t *to = peer.target ? peer.target->data : peer.kept_body.data.get();
+                parts[count++] = {to + peer.body_got, peer.head.size - peer.body_got};
+            }
+            // The next head in the same call, where it has come already.
+            parts[count++] = {reinterpret_cast<uint8_t *>(&peer.next) + peer.head_got, sizeof(Head) - peer.head_got};
+            const ssize_t got = ::readv(peer.socket, parts, count);
+            if (got == 0) return give_up(peer, CLOSED);
+            if (got < 0 && errno == EINTR) continue;
+            if (got < 0 && errno != EAGAIN) return give_up(peer, closed_by(errno));
+            if (got < 0) break;
+            peer.quiet_since = Clock::now();
+            take(peer, uint64_t(got));
+        }
+        watch(peer);
+    }
+
+    void take(Peer &peer, uint64_t got) {
+        if (peer.in_body) {
+            const uint64_t of_body = std::min(got, peer.head.size - peer.body_got);
+            peer.body_got += of_body;
+            got -= of_body;
+            if (peer.body_got == peer.head.size) finish_body(peer);
+        }
+        peer.head_got += got;
+        if (!peer.in_body && peer.head_got == sizeof(Head)) begin_body(peer);
+    }
+
+    void begin_body(Peer &peer) {
+        if (!peer.next.is_sound()) return give_up(peer, "it sent bytes that are no message");
+        peer.head = peer.next;
+        peer.head_got = peer.body_got = 0;
+        peer.in_body = true;
+        peer.dropped = false;
+        find_room(peer);
+    }
+
+    void find_room(Peer &peer) {
+        std::deque<Receive> &posted = peer.posted.of(peer.head.tag);
+        if (!posted.empty() && posted.front().room >= peer.head.size) {
+            peer.target = posted.front();
+            posted.pop_front();
+        } else if (peer.head.size <= KEPT_BYTES && peer.kept_bytes <= KEPT_BYTES - peer.head.size) {
+            peer.kept_body = Bytes::of(peer.head.size);
+        } else if (!posted.empty()) {
+            return give_up(peer, "it sent " + std::to_string(peer.head.size) + " bytes where " +
+                                     std::to_string(posted.front().room) + " have room");
+        }
+        if (peer.head.size == 0) finish_body(peer);
+    }
+
+    void finish_body(Peer &peer) {
+        peer.in_body = false;
+        std::deque<Receive> &posted = peer.posted.of(peer.head.tag);
+        if (peer.target) {
+            peer.target->ticket->note_moved();
+            peer.target.reset();
+            --peer.expected;
+        } else if (peer.dropped) {
+            peer.kept_body = {};
+        } else if (!posted.empty()) {  // it was posted meanwhile, or is too short
+            fill(posted.front(), std::exchange(peer.kept_body, {}));
+            posted.pop_front();
+            --peer.expected;
+        } else {
+            peer.kept_bytes += peer.head.size;
+            peer.kept.of(peer.head.tag).push_back(std::exchange(peer.kept_body, {}));
+        }
+    }
+
+    // ---- sending
+
+    void write(Peer &peer) {
+        for (int turn = 0; turn < TURNS && !peer.sends.empty(); ++turn) {
+            iovec parts[PARTS];
+            int count = 0;
+            uint64_t skip = peer.sent, wanted = 0;
+            for (Send &send : peer.sends) {
+                if (count + 2 > PARTS) break;
+                if (skip < sizeof(Head)) {
+                    parts[count++] = {reinterpret_cast<uint8_t *>(&send.head) + skip, sizeof(Head) - skip};
+                    skip = sizeof(Head);
+                }
+                const uint64_t done = skip - sizeof(Head);
+                if (done < send.head.size) parts[count++] = {const_cast<uint8_t *>(send.data) + done, send.head.size - done};
+                skip = 0;
+            }
+            for (int k = 0; k < count; ++k) wanted += parts[k].iov_len;
+            msghdr message{};
+            message.msg_iov = parts;
+            message.msg_iovlen = size_t(count);
+            const ssize_t moved = ::sendmsg(peer.socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+            if (moved < 0) {
+                if (errno == EINTR) continue;
+                if (errno == EAGAIN) break;
+                return end_of_sending(peer, errno);
+            }
+            peer.quiet_since = Clock::now();
+            peer.sent += uint64_t(moved);
+            while (!peer.sends.empty() && peer.sent >= sizeof(Head) + peer.sends.front().head.size) {
+                peer.sent -= sizeof(Head) + peer.sends.front().head.size;
+                if (peer.sends.front().ticket) peer.sends.front().ticket->note_moved();
+                peer.sends.pop_front();
+            }
+            if (uint64_t(moved) < wanted) break;
+        }
+        watch(peer);
+    }
+
+    // A peer that is gone may have sent its last messages before.
+    void end_of_sending(Peer &peer, int error) {
+        uint64_t before;
+        do {
+            before = peer.head_got + peer.body_got;
+            read(peer);
+        } while (peer.alive() && !peer.is_full() && before != peer.head_got + peer.body_got);
+        if (peer.alive()) give_up(peer, closed_by(error));
+    }
+
+    const Clock::duration timeout_;
+    std::vector<Peer> peers_;
+    std::vector<bool> is_connected_;  // at the start; never changes
+    const pid_t process_;
+    int epoll_ = -1, bell_ = -1;
+    bool ending_ = false;
+
+    std::mutex mutex_;
+    std::vector<std::function<void()>> jobs_;
+    bool over_ = false;
+};
+
+Mesh::Mesh(std::vector<int> sockets, double timeout_seconds)
+    : loop_(std::make_shared<Loop>(sockets, timeout_seconds)) {
+    Loop::start(loop_);
+}
+
+Mesh::~Mesh() { close(); }
+
+std::shared_ptr<Ticket> Mesh::post(const std::vector<Message> &receives, const std::vector<Message> &sends) {
+    loop_->check(receives);
+    loop_->check(sends);
+    auto ticket = std::make_shared<Ticket>(int64_t(receives.size() + sends.size()));
+    Loop *loop = loop_.get();
+    if (!loop->hand_over([=] { loop->post(ticket, receives, sends); })) {
+        const std::vector<Message> &any = receives.empty() ? sends : receives;
+        if (!any.empty()) ticket->note_failed(any.front().peer, GIVEN_UP);
+    }
+    return ticket;
+}
+
+void Mesh::forget(const std::shared_ptr<Ticket> &ticket) {
+    if (!loop_->is_forked()) loop_->have_done([&] { loop_->forget(ticket); });
+}
+
+void Mesh::close() {
+    if (!loop_->is_forked()) loop_->have_done([&] { loop_->end(); });
+}
+
+void Mesh::close_in_child() { loop_->close_sockets(); }
+
+}  // namespace lioncub

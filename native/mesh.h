@@ -1,0 +1,72 @@
+// Messages between workers that are connected each with each by TCP, moved by one thread that never needs Python.
+//
+// A message is a head (tag, size) and its bytes. It is written where a receive of its peer and tag waits for it; where
+// none waits yet it is kept until one is posted, so that no message ever waits behind another, in whatever order workers
+// post them. Messages of one peer and tag are received in the order in which they were sent.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace lioncub {
+
+struct Message {
+    int peer;
+    uint32_t tag;
+    uint8_t *data;  // must stay until the ticket is done or gone
+    uint64_t size;  // of a receive: room; a longer message is cut off there
+};
+
+// Messages that are waited for together.
+class Ticket {
+  public:
+    explicit Ticket(int64_t messages) : missing_(messages) {}
+
+    // Whether all have been moved, or one has failed; waits at most so long.
+    bool wait(double seconds);
+    // Whether all have been moved.
+    bool complete();
+    // Whose message failed first, and why: -1 and "" where none has.
+    int failed_peer();
+    std::string problem();
+
+    void note_moved();
+    void note_failed(int peer, const std::string &problem);
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable ended_;
+    int64_t missing_;
+    int failed_peer_ = -1;
+    std::string problem_;
+};
+
+class Loop;
+
+class Mesh {
+  public:
+    // A connected socket for every peer, -1 for this worker itself. They belong to the mesh from here on. A peer that
+    // has something to do and moves no byte for ``timeout_seconds`` is given up.
+    Mesh(std::vector<int> sockets, double timeout_seconds);
+    ~Mesh();
+    Mesh(const Mesh &) = delete;
+    Mesh &operator=(const Mesh &) = delete;
+
+    std::shared_ptr<Ticket> post(const std::vector<Message> &receives, const std::vector<Message> &sends);
+    // Touch none of a ticket's memory any more. What was to be sent is sent from a copy; what was to be received is
+    // received by nobody.
+    void forget(const std::shared_ptr<Ticket> &ticket);
+    // Close all connections; whatever is under way fails.
+    void close();
+    // In a process that was forked off: let go of the sockets, and of nothing else.
+    void close_in_child();
+
+  private:
+    std::shared_ptr<Loop> loop_;
+};
+
+}  // namespace lioncub

@@ -1,0 +1,462 @@
+"""Connections of our own: several meshes in one process, over real sockets."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import select
+import socket
+import struct
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from lioncub import mesh
+from lioncub.mesh import Mesh, Offer, Post, connect
+
+pytestmark = pytest.mark.skipif(bool(mesh.why_not()), reason=mesh.why_not())
+
+HEAD = struct.Struct("<IIQQ")
+
+
+def data(num_bytes: int, seed: int = 0) -> Tensor:
+    return torch.randint(0, 256, (num_bytes,), dtype=torch.uint8, generator=torch.Generator().manual_seed(seed))
+
+
+def room(num_bytes: int) -> Tensor:
+    return torch.zeros(num_bytes, dtype=torch.uint8)
+
+
+def meshes(count: int, timeout_seconds: float = 30) -> list[Mesh]:
+    """Workers that are connected each with each."""
+    rows: list[list[socket.socket | None]] = [[None] * count for _ in range(count)]
+    for a in range(count):
+        for b in range(a):
+            rows[a][b], rows[b][a] = socket.socketpair()
+    return [Mesh(row, timeout_seconds) for row in rows]
+
+
+Lone = Callable[..., tuple[Mesh, socket.socket]]
+
+
+@pytest.fixture
+def lone() -> Iterator[Lone]:
+    """A worker with a peer that is only a socket."""
+    peers = []
+
+    def make(timeout_seconds: float = 30) -> tuple[Mesh, socket.socket]:
+        ours, theirs = socket.socketpair()
+        peers.append(theirs)
+        return Mesh([None, ours], timeout_seconds), theirs
+
+    yield make
+    for peer in peers:
+        peer.close()
+
+
+def head(tag: int, size: int) -> bytes:
+    """As native/mesh.cpp has it."""
+    magic, mask = 0x6275636C, 2**64 - 1
+    mixed = (size ^ (tag << 32 | magic)) * 0x9E3779B97F4A7C15 & mask
+    return HEAD.pack(magic, tag, size, mixed ^ mixed >> 29)
+
+
+def lost(post: Post) -> tuple[int, str]:
+    found = post.wait()
+    assert found is not None
+    return found
+
+
+def test_everybody_to_everybody() -> None:
+    workers = meshes(4)
+    sent = {(a, b): data(100_000 + 1000 * a + b, 10 * a + b) for a in range(4) for b in range(4) if a != b}
+    got = {pair: room(message.numel()) for pair, message in sent.items()}
+    posts = [
+        worker.post(
+            {b: message for (a, b), message in sent.items() if a == number},
+            {a: message for (a, b), message in got.items() if b == number},
+            7,
+        )
+        for number, worker in enumerate(workers)
+    ]
+    assert [post.wait() for post in posts] == [None] * 4
+    assert all(torch.equal(got[pair], sent[pair]) for pair in sent)
+
+
+def test_a_message_that_nobody_waits_for_yet_holds_up_no_other() -> None:
+    a, b = meshes(2)
+    early, late = data(3_000_000, 1), data(2_000_000, 2)
+    sending = [a.post({1: early}, {}, 1), a.post({1: late}, {}, 2)]
+    second, first = room(late.numel()), room(early.numel())
+    assert b.post({}, {0: second}, 2).wait() is None
+    assert b.post({}, {0: first}, 1).wait() is None
+    assert [post.wait() for post in sending] == [None, None]
+    assert torch.equal(first, early)
+    assert torch.equal(second, late)
+
+
+def test_messages_of_one_tag_come_in_their_order() -> None:
+    a, b = meshes(2)
+    sent = [data(10 + 50_000 * (number % 2), number) for number in range(20)]
+    for message in sent[:10]:
+        assert a.post({1: message}, {}, 3).wait() is None
+    got = [room(message.numel()) for message in sent]
+    waiting = [b.post({}, {0: message}, 3) for message in got]
+    for message in sent[10:]:
+        assert a.post({1: message}, {}, 3).wait() is None
+    assert [post.wait() for post in waiting] == [None] * 20
+    assert all(torch.equal(one, other) for one, other in zip(got, sent, strict=True))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 30))
+def test_any_order_on_both_sides(seed: int, count: int) -> None:
+    numbers = random.Random(seed)
+    a, b = meshes(2)
+    sent = {tag: data(numbers.randrange(1, 200_000), tag) for tag in range(count)}
+    got = {tag: room(message.numel()) for tag, message in sent.items()}
+    jobs: list[Callable[[], Post]] = []
+    for tag in sent:
+        jobs.append(lambda tag=tag: a.post({1: sent[tag]}, {}, tag))  # type: ignore[misc]
+        jobs.append(lambda tag=tag: b.post({}, {0: got[tag]}, tag))  # type: ignore[misc]
+    numbers.shuffle(jobs)
+    assert [post.wait() for post in [job() for job in jobs]] == [None] * len(jobs)
+    assert all(torch.equal(got[tag], sent[tag]) for tag in sent)
+
+
+@pytest.mark.parametrize("waiting", [True, False], ids=["waited for", "not yet"])
+def test_a_message_of_another_length_is_cut_off_or_leaves_the_rest_alone(lone: Lone, waiting: bool) -> None:
+    a, b = meshes(2)
+    long, short, after = data(100_000, 1), data(10, 2), data(500, 3)
+    rooms = [torch.full((1000,), 9, dtype=torch.uint8) for _ in range(3)]
+    if waiting:
+        receiving = [b.post({}, {0: rooms[tag]}, tag) for tag in range(3)]
+    for tag, message in enumerate((long, short, after)):
+        assert a.post({1: message}, {}, tag).wait() is None
+    if not waiting:
+        receiving = [b.post({}, {0: rooms[tag]}, tag) for tag in range(3)]
+    assert [post.wait() for post in receiving] == [None] * 3
+    assert torch.equal(rooms[0], long[:1000])
+    assert torch.equal(rooms[1][:10], short)
+    assert torch.equal(rooms[2][:500], after)
+    assert rooms[1][10:].eq(9).all()
+    assert rooms[2][500:].eq(9).all()
+
+
+def test_a_message_longer_than_memory_allows_is_no_message(lone: Lone) -> None:
+    worker, peer = lone()
+    waiting = worker.post({}, {1: room(100)}, 5)
+    peer.sendall(head(5, 1 << 40))
+    number, problem = lost(waiting)
+    assert number == 1
+    assert problem == f"it sent {1 << 40} bytes where 100 have room"
+
+
+def test_too_much_that_nobody_waits_for_is_left_with_the_sender(lone: Lone) -> None:
+    worker, peer = lone()
+    size = 1 << 28
+    peer.sendall(head(5, size + 1))
+    peer.setblocking(False)
+    moved, chunk = 0, bytes(1 << 16)
+    while select.select([], [peer], [], 0.3)[1]:
+        moved += peer.send(chunk)
+    assert moved < 1 << 24, "as much as the system keeps for both"
+    target = torch.empty(size + 1, dtype=torch.uint8)
+    waiting = worker.post({}, {1: target}, 5)
+    peer.setblocking(True)
+    while moved < size + 1:
+        moved += peer.send(chunk[: size + 1 - moved])
+    assert waiting.wait() is None
+
+
+@pytest.mark.parametrize("said", [b"x" * 24, head(1, 8)[:-1] + b"?", os.urandom(64)], ids=["text", "damaged", "noise"])
+def test_bytes_that_are_no_message_end_the_connection(lone: Lone, said: bytes) -> None:
+    worker, peer = lone()
+    waiting = worker.post({}, {1: room(8)}, 1)
+    peer.sendall(said)
+    assert lost(waiting) == (1, "it sent bytes that are no message")
+    with suppress(ConnectionResetError):  # what it said beyond has not been read
+        assert peer.recv(1) == b""
+
+
+def test_a_message_in_tiny_pieces(lone: Lone) -> None:
+    worker, peer = lone()
+    one, two = data(37, 1), data(1, 2)
+    rooms = room(37), room(1)
+    waiting = [worker.post({}, {1: rooms[0]}, 8), worker.post({}, {1: rooms[1]}, 9)]
+    for byte in head(8, 37) + one.numpy().tobytes() + head(9, 1) + two.numpy().tobytes():
+        peer.sendall(bytes([byte]))
+    assert [post.wait() for post in waiting] == [None, None]
+    assert torch.equal(rooms[0], one)
+    assert torch.equal(rooms[1], two)
+
+
+def test_a_peer_that_ends_is_lost_at_once_and_what_it_had_sent_is_not() -> None:
+    a, b, c = meshes(3, timeout_seconds=60)
+    last = data(300_000)
+    assert a.post({1: last}, {}, 1).wait() is None
+    waiting, others = b.post({2: last}, {0: room(8)}, 2), b.post({}, {2: room(8)}, 2)
+    started = time.monotonic()
+    a.close()
+    number, problem = lost(waiting)
+    assert (number, problem.startswith("connection closed by peer")) == (0, True)
+    got = room(last.numel())
+    assert b.post({}, {0: got}, 1).wait() is None
+    assert torch.equal(got, last)
+    assert lost(b.post({0: last}, {}, 3))[0] == 0, "nothing more can be sent to it"
+    assert lost(b.post({}, {0: got}, 3))[0] == 0
+    assert c.post({1: data(8)}, {1: room(last.numel())}, 2).wait() is None, "the others go on"
+    assert others.wait() is None
+    assert time.monotonic() - started < 10
+
+
+def test_a_silent_peer_is_given_up_in_time_and_sees_it() -> None:
+    a, b = meshes(2, timeout_seconds=0.5)
+    started = time.monotonic()
+    number, problem = lost(a.post({}, {1: room(8)}, 1))
+    assert number == 1
+    assert problem == "timed out: not a byte moved in 0.5 s"
+    assert 0.4 < time.monotonic() - started < 5
+    assert lost(b.post({}, {0: room(8)}, 1))[1].startswith("connection closed by peer")
+
+
+def test_a_slow_peer_is_not_given_up_while_bytes_move(lone: Lone) -> None:
+    worker, peer = lone(timeout_seconds=0.5)
+    got = room(10)
+    waiting = worker.post({}, {1: got}, 1)
+    message = head(1, 10) + bytes(range(10))
+    for place in range(0, len(message), 4):
+        time.sleep(0.15)
+        peer.sendall(message[place : place + 4])
+    assert waiting.wait() is None
+    assert got.tolist() == list(range(10))
+
+
+def test_who_has_nothing_to_wait_for_may_be_silent_for_long() -> None:
+    a, b = meshes(2, timeout_seconds=0.2)
+    for _ in range(2):
+        time.sleep(0.5)
+        got = room(4)
+        waiting = b.post({}, {0: got}, 1)
+        assert a.post({1: data(4)}, {}, 1).wait() is None
+        assert waiting.wait() is None
+
+
+def test_memory_that_is_let_go_is_not_touched_any_more(lone: Lone) -> None:
+    worker, peer = lone()
+    got, big = room(1000), data(20_000_000)
+    receiving, sending = worker.post({}, {1: got}, 1), worker.post({1: big.clone()}, {}, 2)
+    peer.sendall(head(1, 1000) + bytes([5]) * 500)
+    deadline = time.monotonic() + 10
+    while int(got[499]) != 5:
+        assert time.monotonic() < deadline
+    del receiving, sending  # half received, half sent
+    gc.collect()
+    before = got.clone()
+    peer.sendall(bytes([6]) * 500 + head(3, 1) + b"!")
+    after = room(1)
+    assert worker.post({}, {1: after}, 3).wait() is None
+    assert after.tolist() == [33]
+    assert torch.equal(got, before)
+    left = len(head(2, 0)) + big.numel()
+    parts = []
+    while left:
+        parts.append(peer.recv(min(left, 1 << 20)))
+        left -= len(parts[-1])
+    assert b"".join(parts) == head(2, big.numel()) + big.numpy().tobytes(), "it arrives whole all the same"
+
+
+def test_closing_ends_what_is_waited_for() -> None:
+    a, b = meshes(2)
+    waiting = a.post({}, {1: room(8)}, 1)
+    threading.Timer(0.1, a.close).start()
+    assert lost(waiting) == (1, "this worker has closed its connections")
+    assert lost(a.post({1: data(8)}, {}, 1)) == (1, "this worker has closed its connections")
+    a.close()
+    assert lost(b.post({}, {0: room(8)}, 1))[1].startswith("connection closed by peer")
+
+
+def test_no_descriptor_and_no_thread_is_left_behind() -> None:
+    def numbers() -> tuple[int, int]:
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+
+    meshes(2)
+    gc.collect()
+    before = numbers()
+    for _ in range(20):
+        a, b = meshes(2)
+        waiting = b.post({}, {0: room(4)}, 1)
+        assert a.post({1: data(4)}, {}, 1).wait() is None
+        assert waiting.wait() is None
+        del a, b, waiting
+        gc.collect()
+    deadline = time.monotonic() + 10
+    while numbers() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert numbers() <= before
+
+
+def test_a_forked_process_holds_no_connection(lone: Lone) -> None:
+    worker, peer = lone()
+    pid = os.fork()
+    if pid == 0:
+        time.sleep(20)
+        os._exit(0)
+    try:
+        time.sleep(0.2)
+        worker.close()
+        assert select.select([peer], [], [], 5)[0], "the peer sees the end although the child lives on"
+        assert peer.recv(1) == b""
+    finally:
+        os.kill(pid, 9)
+        os.waitpid(pid, 0)
+
+
+def test_bad_peers_are_refused_before_anything_is_sent() -> None:
+    (a, *_) = meshes(2)
+    for peer in (-1, 0, 2):
+        with pytest.raises(ValueError, match=f"there is no connection to peer {peer}"):
+            a.post({peer: data(1)}, {}, 1)
+    with pytest.raises(AssertionError):
+        a.post({1: torch.zeros(4)}, {}, 1)
+    with pytest.raises(AssertionError):
+        a.post({1: data(8)[::2]}, {}, 1)
+
+
+SCRIPT = """
+import socket, torch
+from lioncub.mesh import Mesh
+ours, theirs = socket.socketpair()
+mesh = Mesh([None, ours], 30)
+waiting = mesh.post({}, {1: torch.zeros(8, dtype=torch.uint8)}, 1)
+theirs.sendall(b"half")
+"""
+
+
+def test_the_interpreter_ends_in_silence_with_messages_on_their_way() -> None:
+    ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
+# ---- how workers connect --------------------------------------------------------------------------------------------
+
+
+class Meeting:
+    """Threads for workers, and what they say to one another."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.barrier = threading.Barrier(size)
+        self.said: list[bytes] = [b""] * size
+
+    def gather(self, worker: int) -> Callable[[bytes], list[bytes]]:
+        def gather(said: bytes) -> list[bytes]:
+            self.said[worker] = said
+            self.barrier.wait(30)
+            answers = list(self.said)
+            self.barrier.wait(30)
+            return answers
+
+        return gather
+
+    def connect(self, **others: Any) -> list[Mesh | None]:
+        def one(worker: int) -> Mesh | None:
+            return connect(self.gather(worker), worker, 30, **{key: value[worker] for key, value in others.items()})
+
+        with ThreadPoolExecutor(self.size) as workers:
+            return list(workers.map(one, range(self.size)))
+
+
+@pytest.fixture
+def on_loopback(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    return monkeypatch
+
+
+@pytest.mark.parametrize("interface", ["lo", None])
+def test_workers_connect(monkeypatch: pytest.MonkeyPatch, interface: str | None) -> None:
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    if interface:
+        monkeypatch.setenv("GLOO_SOCKET_IFNAME", interface)
+    found = [each for each in Meeting(4).connect() if each is not None]
+    assert len(found) == 4
+    got = room(4)
+    waiting = found[0].post({}, {3: got}, 1)
+    assert found[3].post({0: data(4)}, {}, 1).wait() is None
+    assert waiting.wait() is None
+    assert torch.equal(got, data(4))
+
+
+def test_one_who_is_not_willing_or_not_able_has_all_use_the_backend(on_loopback: pytest.MonkeyPatch) -> None:
+    assert Meeting(3).connect(willing=[True, False, True]) == [None] * 3
+    on_loopback.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
+    assert Meeting(3).connect() == [None] * 3
+    on_loopback.setenv("GLOO_SOCKET_IFNAME", "lo")
+    on_loopback.setattr(mesh, "native_problem", lambda: "not built")
+    assert Meeting(3).connect() == [None] * 3
+
+
+def test_who_cannot_be_reached_has_all_use_the_backend_with_a_warning(on_loopback: pytest.MonkeyPatch) -> None:
+    def closed_door(server: socket.socket) -> Offer:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            host, port = other.getsockname()
+            return Offer(host, port, bytes(16))
+
+    on_loopback.setattr(Offer, "to", closed_door)
+    on_loopback.setattr(mesh, "PATIENCE_SECONDS", 1.0)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert Meeting(2).connect() == [None] * 2
+    assert any("worker 1 did not reach workers [0] by sockets of its own" in str(each.message) for each in said)
+
+
+def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
+    strangers: list[socket.socket] = []
+    to = Offer.to
+
+    def visited(server: socket.socket) -> Offer:
+        """Before any worker comes: who says nothing, who says nonsense, who has a wrong token, who leaves."""
+        offer = to(server)
+        for said in (
+            b"",
+            b"GET / HTTP/1.1\r\nHost: there\r\n\r\n",
+            mesh._HELLO.pack(b"lcub", 1, 0, 1, bytes(16)),
+            None,
+        ):
+            stranger = socket.create_connection((offer.host, offer.port))
+            strangers.append(stranger)
+            if said is None:
+                stranger.close()
+            else:
+                stranger.sendall(said)
+        return offer
+
+    on_loopback.setattr(Offer, "to", visited)
+    on_loopback.setattr(mesh, "STRANGER_SECONDS", 0.2)
+    found = [each for each in Meeting(2).connect() if each is not None]
+    assert len(found) == 2
+    got = room(4)
+    waiting = found[0].post({}, {1: got}, 1)
+    assert found[1].post({0: data(4)}, {}, 1).wait() is None
+    assert waiting.wait() is None
+    for stranger in strangers:
+        stranger.close()
+
+
+def test_an_offer_of_another_version_is_none() -> None:
+    offer = Offer("10.0.0.1", 1234, bytes(range(16)))
+    assert Offer.unpack(offer.pack()) == offer
+    assert Offer.unpack(bytes([99]) + offer.pack()[1:]) == Offer()
