@@ -18,9 +18,9 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest tests/faults tests/processes/test_bad_input.py $(PYTEST_ARGS)
 
-sanitize: $(VENV)/.dev   ## the native kernels' tests under Address-, UndefinedBehavior- and ThreadSanitizer
+sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
-	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number"'
+	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number or test_mesh"'
 
 bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
 	$(BIN)/lioncub bench kernels
@@ -70,4 +70,4 @@ sanitized:
 	$(SANDBOX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps . -C cmake.define.LIONCUB_SANITIZE=$(SANITIZER)
 	LD_PRELOAD="$(foreach name,$(RUNTIMES),$(shell $(CXX) -print-file-name=lib$(name).so))" \
 	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py $(SELECT)
+	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_mesh.py $(SELECT)

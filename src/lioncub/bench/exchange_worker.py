@@ -48,8 +48,8 @@ def ways(numel: int) -> list[Way]:
     slots = [slot(part, group, number) for number, part in enumerate(torch.randn(numel).tensor_split(TENSORS))]
     found = []
     for carrier, comm in (("", backend.connected("sockets")), (", by gloo", backend)):
-        for bucket_numel in (numel, None):
-            buckets = plan_buckets(slots, comm, collective_from("two-phase"), bucket_numel)
+        plans = [plan_buckets(slots, comm, collective_from("two-phase"), most) for most in (numel, None)]
+        for buckets in plans if len(plans[1]) > 1 else plans[:1]:
             named = "one bucket" if len(buckets) == 1 else f"{len(buckets)} buckets"
             found.append(Way(f"vote, two-phase, {named}{carrier}", vote(buckets, comm)))
             found.append(Way(f"messages alone, {named}{carrier}", messages(buckets, comm)))
@@ -131,11 +131,13 @@ def main() -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     torch.manual_seed(dist.get_rank())
-    for way in ways(task.numel):
-        samples = [timed(way, task.interface) for _ in range(WARM_UP + task.repeats)][WARM_UP:]
-        if dist.get_rank() == 0:
-            line = {"way": way.name, "seconds": [s for s, _ in samples], "bytes_sent": [b for _, b in samples]}
-            with Path(task.answer).open("a", encoding="utf-8") as file:
+    tried = ways(task.numel)
+    # In turn, so that a machine that is busy for a while is so for all of them.
+    rounds = [[timed(way, task.interface) for way in tried] for _ in range(WARM_UP + task.repeats)][WARM_UP:]
+    if dist.get_rank() == 0:
+        with Path(task.answer).open("w", encoding="utf-8") as file:
+            for way, samples in zip(tried, zip(*rounds, strict=True), strict=True):
+                line = {"way": way.name, "seconds": [s for s, _ in samples], "bytes_sent": [b for _, b in samples]}
                 file.write(json.dumps(line) + "\n")
     dist.destroy_process_group()
 
