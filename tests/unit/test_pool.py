@@ -79,4 +79,4 @@ def test_many_threads() -> None:
         thread.join()
     gc.collect()
     assert not problems
-    assert pool.kept_bytes <= 8 * 2 * (2 * 7 + 1) * GRAIN_BYTES, "two each, and none more than twice as large as asked for"
+    assert pool.kept_bytes <= 8 * 2 * (2 * 7 + 1) * GRAIN_BYTES, "two each, roomy ones"
