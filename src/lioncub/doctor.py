@@ -1,4 +1,4 @@
-"""`lioncub doctor`: which kernels run on this machine, and why the others do not."""
+"""`lioncub doctor`: which kernels run on this machine and who carries messages, and why not the others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 from rich.console import Console
 
-from lioncub import kernels
+from lioncub import kernels, mesh
 from lioncub.kernels import native
 from lioncub.kernels.dispatch import body_name
 from lioncub.publish.grid import Grid
@@ -33,6 +33,7 @@ class Diagnosis:
     used: dict[str, str]  # the body for tensors of each kind of device
     native: dict[str, str]
     backends: tuple[str, ...]  # of torch.distributed
+    no_mesh: str  # why messages between CPUs need a backend, "" where they do not
     triton: str
     compiler: str
     hint: str
@@ -49,6 +50,7 @@ def examine() -> Diagnosis:
         used={kind: body_name(torch.device(kind), torch.float32) for kind in OTHER_DEVICE},
         native=native.describe(),
         backends=backends(),
+        no_mesh=mesh.why_not(),
         triton=installed("triton") or installed("pytorch-triton-rocm"),
         compiler=compiler,
         hint=hint(bodies["native"], compiler),
@@ -123,6 +125,7 @@ def facts(diagnosis: Diagnosis) -> Mapping[str, str]:
         "CUDA or ROCm": diagnosis.cuda or "no device",
         "triton": diagnosis.triton or "not installed",
         "distributed": ", ".join(diagnosis.backends) or "not in this build of torch",
+        "CPU messages": f"by the backend: {diagnosis.no_mesh}" if diagnosis.no_mesh else "by connections of our own",
         "compiler": diagnosis.compiler or f"none of {', '.join(COMPILERS)} on PATH",
     }
 

@@ -44,6 +44,8 @@ def _construct(rank: int, group: dist.ProcessGroup, odd: str) -> None:
         settings["collective"] = "server"
     elif strange and odd == "momentum_sync":
         settings["momentum_sync"] = MomentumSync(every=3)
+    elif strange and odd == "carrier":
+        settings["carrier"] = "backend"
     elif strange and odd == "quorum":
         settings["quorum"] = 2
     elif strange and odd == "version":
@@ -67,6 +69,7 @@ MISMATCHES = {
     "weight_decay": "weight_decay=0.1",
     "collective": "Server",
     "momentum_sync": "momentum every 3",
+    "carrier": "carrier backend",
     "quorum": "quorum 2",
     "version": "wire version",
 }

@@ -10,7 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from lioncub import doctor
+from lioncub import doctor, mesh
 from lioncub.cli import app
 from lioncub.doctor import Diagnosis, examine, hint, kernel_grid
 from lioncub.kernels import native, triton_ops
@@ -99,3 +99,10 @@ def test_a_torch_without_distributed_has_no_backends(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.distributed, "is_available", lambda: False)
     assert doctor.backends() == ()
     assert doctor.installed("no-such-package") == ""
+
+
+def test_who_carries_messages_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    see(monkeypatch, "")
+    assert doctor.facts(examine())["CPU messages"] == "by connections of our own"
+    monkeypatch.setattr(mesh, "native_problem", lambda: NOT_BUILT)
+    assert doctor.facts(examine())["CPU messages"] == f"by the backend: {NOT_BUILT}"

@@ -309,6 +309,7 @@ def test_no_descriptor_and_no_thread_is_left_behind() -> None:
     assert numbers() <= before
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")  # of Python 3.12, for any process with threads
 def test_a_forked_process_holds_no_connection(lone: Lone) -> None:
     worker, peer = lone()
     pid = os.fork()
