@@ -128,7 +128,9 @@ extern const Kernels plain;
 #ifdef LIONCUB_X86
 extern const Kernels avx2, avx512;
 bool has_pclmul();
-uint32_t crc32_pclmul(const uint8_t *data, size_t size, uint32_t crc);
+bool has_vpclmul();
+// ``wide``: with 512 bits at a time, where has_vpclmul().
+uint32_t crc32_pclmul(const uint8_t *data, size_t size, uint32_t crc, bool wide);
 #endif
 
 }  // namespace lioncub

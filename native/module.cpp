@@ -424,7 +424,8 @@ bool has_crc32() {
 
 uint32_t crc32_of(const uint8_t *data, size_t size, uint32_t crc) {
 #ifdef LIONCUB_X86
-    return crc32_pclmul(data, size, crc);
+    static const bool has_wide = has_vpclmul();
+    return crc32_pclmul(data, size, crc, has_wide && chosen == &avx512);
 #else
     (void)data, (void)size, (void)crc;
     throw std::logic_error("no carry-less multiplication here: has_crc32() says so");

@@ -58,16 +58,16 @@ class Pending:
 
 
 class Posted(Pending):
-    """Messages by connections of our own. ``ranks`` are the global ones of all peers, by number."""
+    """Messages by connections of our own. ``global_rank`` is what errors call a member of the group."""
 
-    def __init__(self, post: Post, ranks: Mapping[int, int]) -> None:
+    def __init__(self, post: Post, global_rank: Callable[[int], int]) -> None:
         super().__init__()
-        self._post, self._ranks = post, ranks
+        self._post, self._global_rank = post, global_rank
 
     def wait(self) -> None:
         if lost := self._post.wait():
-            peer, problem = lost
-            raise peer_error([self._ranks[peer]], RuntimeError(problem))
+            member, problem = lost
+            raise peer_error([self._global_rank(member)], RuntimeError(problem))
 
 
 @dataclass(frozen=True)
@@ -139,6 +139,9 @@ class Comm:
     def global_rank(self, index: int) -> int:
         return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
 
+    def _member_rank(self, member: int) -> int:
+        return self.global_rank(self.members.index(member))
+
     @property
     def global_ranks(self) -> list[int]:
         return [self.global_rank(index) for index in range(self.size)]
@@ -200,19 +203,14 @@ class Comm:
                 [(dist.irecv, *post) for post in receives] + [(dist.isend, *post) for post in sends], tag
             )
         if self.mesh is not None:
-            return self._post_on_mesh(self.mesh, dict(sends), dict(receives), tag)
+            # From the next worker on: were all to begin with the same one, its link would be busy and the others idle.
+            sends.sort(key=lambda send: (send[0] - self.index) % self.size)
+            out, into = ({self.members[peer]: message for peer, message in some} for some in (sends, receives))
+            return Posted(self.mesh.post(out, into, tag), self._member_rank)
         # What dist.irecv and dist.isend come down to, without their checks: there are dozens of messages in a step.
         assert self.group is not None
         works = [self._post(self.group.recv, peer, message, tag) for peer, message in receives]
         return Pending(works + [self._post(self.group.send, peer, message, tag) for peer, message in sends])
-
-    def _post_on_mesh(self, mesh: Mesh, outgoing: dict[int, Tensor], incoming: dict[int, Tensor], tag: int) -> Pending:
-        # From the next worker on: were all to begin with the same one, its link would be busy and the others idle.
-        order = sorted(outgoing, key=lambda peer: (peer - self.index) % self.size)
-        sends = {self.members[peer]: outgoing[peer] for peer in order}
-        receives = {self.members[peer]: message for peer, message in incoming.items()}
-        ranks = {self.members[peer]: self.global_rank(peer) for peer in {*outgoing, *incoming}}
-        return Posted(mesh.post(sends, receives, tag), ranks)
 
     def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
         ranks = (self.global_rank(peer),)

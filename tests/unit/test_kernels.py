@@ -383,7 +383,10 @@ def test_matches(blocks: int, kind: str, planes: int, own_zeros: bool, data: st.
 
 
 @many
-@given(size=st.sampled_from([0, 1, 3, 31, 63, 64, 127, 128, 129, 1000, 4097]), crc=st.integers(0, 2**32 - 1))
+@given(
+    size=st.sampled_from([0, 1, 3, 31, 63, 64, 127, 128, 129, 511, 512, 513, 767, 768, 1000, 4097]),
+    crc=st.integers(0, 2**32 - 1),
+)
 def test_fingerprint_is_zlibs(size: int, crc: int) -> None:
     data = cases.payload(1, size // 8 + 1, size).view(-1)[:size]
     assert native.fingerprint(data, crc) == zlib.crc32(data.numpy().tobytes(), crc) == torch_ops.fingerprint(data, crc)
