@@ -85,7 +85,7 @@ def spoiled(message: Tensor, kind: str, numbers: random.Random) -> Tensor:
         return message[: numbers.randrange(1, size - seals.SEAL)].clone()
     count = numbers.randrange(1, SLACK) if kind == "long" else size
     noise = torch.frombuffer(bytearray(numbers.randbytes(count)), dtype=torch.uint8)
-    place = numbers.randrange(size)
+    place = numbers.randrange(size - seals.SEAL)  # beyond it, the bytes that count could by chance be right
     return torch.cat([message[:place], noise, message[place:]]) if kind == "long" else noise
 
 
