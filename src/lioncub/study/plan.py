@@ -32,7 +32,8 @@ def found_lr(task: str, method: str, preset: Preset, done: Mapping[str, Run]) ->
 def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tuple[list[Spec], bool]:
     """The experiment's runs as far as they are known, and whether those are all.
 
-    Searches come first, then task after task and seed after seed: where time ends, methods have been run as often.
+    Searches come first, then the fewest workers, which take the least time, task after task and seed after seed: where
+    time ends, methods have been run as often.
     """
     searches: list[Spec] = []
     runs: list[Spec] = []
@@ -50,7 +51,7 @@ def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tu
         ):
             length = preset.length * experiment.length
             runs.append(_spec(task, method, workers, seed, lr * factor, length, skew=skew, decay=decay))
-    runs.sort(key=lambda spec: (experiment.tasks.index(spec.task), spec.seed))
+    runs.sort(key=lambda spec: (spec.workers, experiment.tasks.index(spec.task), spec.seed))
     return searches + runs, complete
 
 
