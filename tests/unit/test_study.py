@@ -289,7 +289,7 @@ def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None
     todo, more = remaining([EXPERIMENT], preset, done)
     assert not more
     assert [(spec.method, spec.workers, spec.seed) for spec in todo] == [
-        (method, workers, seed) for seed in (0, 1) for method in ("lion", "vote") for workers in (4, 8)
+        (method, workers, seed) for workers in (4, 8) for seed in (0, 1) for method in ("lion", "vote")
     ]
     assert {spec.lr for spec in todo} == {1e-3}
     finished = [*done, *(replace(made(), spec=spec) for spec in todo)]
