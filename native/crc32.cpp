@@ -65,13 +65,14 @@ WITH_VPCLMUL inline __m512i fold_wide(__m512i x, __m512i weights, __m512i next) 
     return _mm512_ternarylogic_epi64(low, high, next, 0x96);
 }
 
-WITH_VPCLMUL inline __m512i weights_for(int bits) {
-    return _mm512_broadcast_i32x4(_mm_set_epi64x(weight(bits - 32), weight(bits + 32)));
+template <int BITS> WITH_VPCLMUL inline __m512i weights_for() {
+    constexpr int64_t low = weight(BITS + 32), high = weight(BITS - 32);
+    return _mm512_broadcast_i32x4(_mm_set_epi64x(high, low));
 }
 
 // 256 bytes at a time, down to the four 128-bit sums that crc32_pclmul goes on with; returns how many bytes.
 WITH_VPCLMUL size_t fold_four_wide(const uint8_t *data, size_t size, uint32_t crc, __m128i *x) {
-    const __m512i by2048 = weights_for(2048), by512 = weights_for(512);
+    const __m512i by2048 = weights_for<2048>(), by512 = weights_for<512>();
     __m512i wide[4];
     for (int k = 0; k < 4; ++k) wide[k] = load_wide(data + 64 * k);
     wide[0] = _mm512_xor_si512(wide[0], _mm512_zextsi128_si512(_mm_cvtsi32_si128(int(crc))));

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <system_error>
@@ -35,6 +36,8 @@ constexpr uint32_t BELL = uint32_t(-1);            // among the events of peers
 constexpr uint64_t KEPT_BYTES = uint64_t(1) << 28;  // of messages that no receive waits for, by peer: then it has to wait
 const char *const CLOSED = "connection closed by peer";
 const char *const GIVEN_UP = "this worker has closed its connections";
+constexpr double LONGEST_SECONDS = 1e8;             // three years: what a clock can add without overflow
+constexpr uint64_t KEPT_COST = 256;                // of a message that is kept, beside its bytes
 constexpr int TURNS = 8;                           // calls to the system for one peer before the others have theirs
 constexpr int PARTS = 16;                          // pieces of memory in one call
 
@@ -48,7 +51,7 @@ struct Head {
         return mixed ^ mixed >> 29;
     }
     static Head of(uint32_t tag, uint64_t size) { return {MAGIC, tag, size, check_of(tag, size)}; }
-    bool is_sound() const { return magic == MAGIC && check == check_of(tag, size); }
+    bool is_sound() const { return magic == MAGIC && size > 0 && check == check_of(tag, size); }
 };
 static_assert(sizeof(Head) == 24, "the same on every machine");
 
@@ -155,13 +158,18 @@ void Ticket::note_failed(int peer, const std::string &problem) {
 class Loop {
   public:
     Loop(const std::vector<int> &sockets, double timeout_seconds)
-        : timeout_(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(timeout_seconds))),
+        : timeout_(std::chrono::duration_cast<Clock::duration>(
+              std::chrono::duration<double>(std::clamp(timeout_seconds, 1e-3, LONGEST_SECONDS)))),
           peers_(sockets.size()), process_(getpid()) {
         for (size_t number = 0; number < sockets.size(); ++number) {
             peers_[number].number = int(number);
             peers_[number].socket = sockets[number];
             is_connected_.push_back(sockets[number] >= 0);
         }
+    }
+
+    // What can fail. The sockets are the caller's until it has not.
+    void open() {
         epoll_ = epoll_create1(EPOLL_CLOEXEC);
         bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (epoll_ < 0 || bell_ < 0) throw_errno("epoll");
@@ -235,8 +243,8 @@ class Loop {
     bool is_forked() const { return getpid() != process_; }
 
     void close_sockets() {
-        for (const Peer &peer : peers_) {
-            if (peer.socket >= 0) ::close(peer.socket);
+        for (Peer &peer : peers_) {
+            if (peer.alive()) ::close(std::exchange(peer.socket, -1));
         }
     }
 
@@ -303,6 +311,8 @@ class Loop {
                     continue;
                 }
                 Peer &peer = peers_[events[k].data.u32];
+                const bool has_ended = events[k].events & (EPOLLHUP | EPOLLERR | EPOLLRDHUP);
+                if (peer.alive() && peer.is_full() && has_ended) give_up(peer, CLOSED);
                 if (peer.alive() && events[k].events & ~uint32_t(EPOLLOUT)) read(peer);
                 if (peer.alive() && events[k].events & EPOLLOUT) write(peer);
             }
@@ -368,7 +378,9 @@ class Loop {
     }
 
     void watch(Peer &peer) {
-        const uint32_t wanted = (peer.is_full() ? 0u : uint32_t(EPOLLIN)) | (peer.sends.empty() ? 0u : uint32_t(EPOLLOUT));
+        // A peer that is not read for a while is watched for its end; else reading finds it.
+        const uint32_t reading = peer.is_full() ? uint32_t(EPOLLRDHUP) : uint32_t(EPOLLIN);
+        const uint32_t wanted = reading | (peer.sends.empty() ? 0u : uint32_t(EPOLLOUT));
         if (!peer.alive() || wanted == peer.watched) return;
         epoll_event event{wanted, {.u32 = uint32_t(peer.number)}};
         epoll_ctl(epoll_, EPOLL_CTL_MOD, peer.socket, &event);
@@ -382,7 +394,7 @@ class Loop {
         std::deque<Bytes> &kept = peer.kept.of(message.tag);
         if (!kept.empty()) {
             fill(receive, kept.front());
-            peer.kept_bytes -= kept.front().size;
+            peer.kept_bytes -= kept.front().size + KEPT_COST;
             kept.pop_front();
         } else if (!peer.problem.empty()) {
             ticket->note_failed(peer.number, peer.problem);
@@ -403,7 +415,9 @@ class Loop {
         receive.ticket->note_moved();
     }
 
-    void read(Peer &peer) {
+    // Whether anything has come.
+    bool read(Peer &peer) {
+        bool has_moved = false;
         for (int turn = 0; turn < TURNS && peer.alive() && !peer.is_full(); ++turn) {
             iovec parts[2];
             int count = 0;
@@ -414,14 +428,16 @@ class Loop {
             // The next head in the same call, where it has come already.
             parts[count++] = {reinterpret_cast<uint8_t *>(&peer.next) + peer.head_got, sizeof(Head) - peer.head_got};
             const ssize_t got = ::readv(peer.socket, parts, count);
-            if (got == 0) return give_up(peer, CLOSED);
+            if (got == 0) give_up(peer, CLOSED);
             if (got < 0 && errno == EINTR) continue;
-            if (got < 0 && errno != EAGAIN) return give_up(peer, closed_by(errno));
-            if (got < 0) break;
+            if (got < 0 && errno != EAGAIN) give_up(peer, closed_by(errno));
+            if (got <= 0) break;
+            has_moved = true;
             peer.quiet_since = Clock::now();
             take(peer, uint64_t(got));
         }
         watch(peer);
+        return has_moved;
     }
 
     void take(Peer &peer, uint64_t got) {
@@ -450,12 +466,15 @@ class Loop {
             peer.target = posted.front();
             posted.pop_front();
         } else if (peer.head.size <= KEPT_BYTES && peer.kept_bytes <= KEPT_BYTES - peer.head.size) {
-            peer.kept_body = Bytes::of(peer.head.size);
+            try {
+                peer.kept_body = Bytes::of(peer.head.size);
+            } catch (const std::bad_alloc &) {
+                return give_up(peer, "there is no memory for what it sent before it was waited for");
+            }
         } else if (!posted.empty()) {
             return give_up(peer, "it sent " + std::to_string(peer.head.size) + " bytes where " +
                                      std::to_string(posted.front().room) + " have room");
         }
-        if (peer.head.size == 0) finish_body(peer);
     }
 
     void finish_body(Peer &peer) {
@@ -472,7 +491,7 @@ class Loop {
             posted.pop_front();
             --peer.expected;
         } else {
-            peer.kept_bytes += peer.head.size;
+            peer.kept_bytes += peer.head.size + KEPT_COST;
             peer.kept.of(peer.head.tag).push_back(std::exchange(peer.kept_body, {}));
         }
     }
@@ -518,11 +537,8 @@ class Loop {
 
     // A peer that is gone may have sent its last messages before.
     void end_of_sending(Peer &peer, int error) {
-        uint64_t before;
-        do {
-            before = peer.head_got + peer.body_got;
-            read(peer);
-        } while (peer.alive() && !peer.is_full() && before != peer.head_got + peer.body_got);
+        while (peer.alive() && read(peer)) {
+        }
         if (peer.alive()) give_up(peer, closed_by(error));
     }
 
@@ -540,7 +556,13 @@ class Loop {
 
 Mesh::Mesh(std::vector<int> sockets, double timeout_seconds)
     : loop_(std::make_shared<Loop>(sockets, timeout_seconds)) {
-    Loop::start(loop_);
+    try {
+        loop_->open();
+        Loop::start(loop_);
+    } catch (...) {
+        loop_->close_sockets();  // their ends must be seen
+        throw;
+    }
 }
 
 Mesh::~Mesh() { close(); }
@@ -550,7 +572,7 @@ std::shared_ptr<Ticket> Mesh::post(const std::vector<Message> &receives, const s
     loop_->check(sends);
     auto ticket = std::make_shared<Ticket>(int64_t(receives.size() + sends.size()));
     Loop *loop = loop_.get();
-    if (!loop->hand_over([=] { loop->post(ticket, receives, sends); })) {
+    if (loop->is_forked() || !loop->hand_over([=] { loop->post(ticket, receives, sends); })) {
         const std::vector<Message> &any = receives.empty() ? sends : receives;
         if (!any.empty()) ticket->note_failed(any.front().peer, GIVEN_UP);
     }

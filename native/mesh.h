@@ -18,7 +18,7 @@ struct Message {
     int peer;
     uint32_t tag;
     uint8_t *data;  // must stay until the ticket is done or gone
-    uint64_t size;  // of a receive: room; a longer message is cut off there
+    uint64_t size;  // more than 0; of a receive: room, and a longer message is cut off there
 };
 
 // Messages that are waited for together.
@@ -57,8 +57,8 @@ class Mesh {
     Mesh &operator=(const Mesh &) = delete;
 
     std::shared_ptr<Ticket> post(const std::vector<Message> &receives, const std::vector<Message> &sends);
-    // Touch none of a ticket's memory any more. What was to be sent is sent from a copy; what was to be received is
-    // received by nobody.
+    // Touch none of a ticket's memory any more. What was to be sent is sent from a copy. Of what was to be received, a
+    // message that has begun to come is dropped; one that has not is there for the next receive of its tag.
     void forget(const std::shared_ptr<Ticket> &ticket);
     // Close all connections; whatever is under way fails.
     void close();

@@ -154,19 +154,19 @@ class Comm:
 
     def connected(self, carrier: Carrier = "auto") -> Comm:
         """With connections of its own, where all workers can have them. All must ask together."""
-        if carrier not in ("auto", "sockets", "backend"):
-            raise ConfigError(f'carrier={carrier!r}: choose "auto", "sockets" or "backend"')
         if self.size == 1 or self.device.type != "cpu":
             return self
 
         def gather(said: bytes) -> list[bytes]:
             return self.gather_bytes(said, TAG_CONNECT)
 
-        mesh = connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend")
-        if carrier == "sockets" and mesh is None:
+        return replace(self, mesh=connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend"))
+
+    def check_carrier(self, carrier: Carrier) -> None:
+        """Raise where sockets were asked for and there are none: on all workers, if they have asked for the same."""
+        if carrier == "sockets" and self.size > 1 and self.device.type == "cpu" and self.mesh is None:
             here = f"; here: {problem}" if (problem := why_not()) else ""
             raise ConfigError(f'carrier="sockets": some worker cannot have them{here}. Use carrier="auto"')
-        return replace(self, mesh=mesh)
 
     @property
     def timeout_seconds(self) -> float:

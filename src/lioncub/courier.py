@@ -126,7 +126,7 @@ class Courier:
         self._load = Load()
         self._reputation = Reputation(comm.size)
         self._lost: PeerError | None = None
-        weakref.finalize(self, pool.clear).atexit = False
+        weakref.finalize(self, pool.let_go).atexit = False
 
     def check_usable(self) -> None:
         """Raise again once a worker is lost: the group cannot be used any more."""

@@ -14,16 +14,16 @@ import struct
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from hmac import compare_digest
+from selectors import EVENT_READ, DefaultSelector
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lioncub.errors import ConfigError
 from lioncub.interfaces import address_of
 from lioncub.kernels.native import extension
 from lioncub.kernels.native import why_not as native_problem
@@ -33,8 +33,8 @@ VERSION = 1
 TOKEN = 16
 PATIENCE_SECONDS = 20.0
 """For all connections together."""
-STRANGER_SECONDS = 2.0
-"""For whoever connects to say who it is."""
+MOST_STRANGERS = 4096
+"""That have not said who they are: then the first of them goes."""
 WAIT_SECONDS = 0.25
 """How long a signal to Python may have to wait."""
 
@@ -114,6 +114,12 @@ def _parts(messages: Mapping[int, Tensor]) -> list[tuple[int, int, int]]:
 _meshes: weakref.WeakSet[Mesh] = weakref.WeakSet()
 
 
+def close_all() -> None:
+    """Nobody shall wait any more: the interpreter is about to end."""
+    for mesh in list(_meshes):
+        mesh.close()
+
+
 def _after_fork() -> None:
     for mesh in list(_meshes):
         mesh.close_in_child()
@@ -134,32 +140,33 @@ def why_not() -> str:
 def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: bool = True) -> Mesh | None:
     """Connect all workers, who call it together; None on all of them where one cannot, or is not willing."""
     server = _listen() if willing and not why_not() else None
-    offer = Offer.to(server) if server else Offer()
-    offers = [Offer.unpack(data) for data in gather(offer.pack())]
-    if server is None or not all(each.port for each in offers):
-        if server is not None:
-            server.close()
-        return None
-    problem, sockets = "", {}
-    with closing(server):
+    with server or nullcontext():
+        offers = [Offer.unpack(data) for data in gather((Offer.to(server) if server else Offer()).pack())]
+        if server is None or not all(offer.port for offer in offers):
+            return None
+        mesh, problem = None, ""
         try:
-            sockets = _meet(server, offers, worker, min(PATIENCE_SECONDS, timeout_seconds))
-        except OSError as error:
+            # Others that fail at once wait for this worker in what follows, and not for longer than the time-out.
+            met = _meet(server, offers, worker, min(PATIENCE_SECONDS, timeout_seconds / 3))
+            mesh = Mesh([met.get(number) for number in range(len(offers))], timeout_seconds)
+        except (OSError, RuntimeError) as error:
             problem = str(error)
-    connected = [data == b"\1" for data in gather(b"\0" if problem else b"\1")]
-    if all(connected):
-        return Mesh([sockets.get(number) for number in range(len(offers))], timeout_seconds)
-    _close_all(sockets.values())
+    connected = False
+    try:
+        connected = all(data == b"\1" for data in gather(b"\0" if mesh is None else b"\1"))
+    finally:
+        if mesh is not None and not connected:
+            mesh.close()
     if problem:
         warnings.warn(f"messages go through the process group's backend, and slower: {problem}", stacklevel=2)
-    return None
+    return mesh if connected else None
 
 
 def _listen() -> socket.socket | None:
     """Where gloo listens: GLOO_SOCKET_IFNAME, else the address of this machine's name, else loopback."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     for host in [chosen] if chosen else [socket.gethostname(), "127.0.0.1"]:
-        with suppress(OSError, ConfigError):
+        with suppress(OSError, ValueError):  # ValueError: no such interface, or a name that cannot be looked up
             address = address_of(host) if chosen else host
             family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
             return socket.create_server(place[:2], family=family, backlog=1024)
@@ -175,14 +182,13 @@ def _meet(
     try:
         for peer in range(worker):
             met[peer] = _call(offers[peer], worker, deadline)
-        while len(met) < len(offers) - 1:
-            server.settimeout(max(deadline - time.monotonic(), 1e-3))
-            connection, _ = server.accept()
-            caller = _caller(connection, offers[worker].token, deadline)
-            if caller is None or caller in met or not worker < caller < len(offers):
-                connection.close()
-            else:
-                met[caller] = connection
+        with closing(Reception(server, offers[worker].token)) as reception:
+            while len(met) < len(offers) - 1:
+                for caller, connection in reception.arrivals(deadline):
+                    if caller in met or not worker < caller < len(offers):
+                        connection.close()
+                    else:
+                        met[caller] = connection
     except OSError as problem:
         _close_all(met.values())
         missing = [peer for peer in range(len(offers)) if peer not in met and peer != worker]
@@ -203,21 +209,61 @@ def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
     return connection
 
 
-def _caller(connection: socket.socket, token: bytes, deadline: float) -> int | None:
-    """Who has connected; None for somebody who is no worker of this group."""
-    until = min(deadline, time.monotonic() + STRANGER_SECONDS)
-    data = b""
-    with suppress(OSError):
-        while len(data) < _HELLO.size:
-            connection.settimeout(max(until - time.monotonic(), 1e-3))
-            more = connection.recv(_HELLO.size - len(data))
-            if not more:
-                return None
-            data += more
-        magic, version, _, worker, presented = _HELLO.unpack(data)
-        if (magic, version) == (_MAGIC, VERSION) and compare_digest(presented, token):
-            return int(worker)
-    return None
+class Reception:
+    """Whoever connects, until it has said who it is. Strangers, silent ones too, keep nobody waiting."""
+
+    def __init__(self, server: socket.socket, token: bytes) -> None:
+        self._server, self._token = server, token
+        self._said: dict[socket.socket, bytes] = {}
+        self._selector = DefaultSelector()
+        server.setblocking(False)
+        self._selector.register(server, EVENT_READ)
+
+    def arrivals(self, deadline: float) -> Iterator[tuple[int, socket.socket]]:
+        """Workers that have said who they are, with their connections; waits for somebody to say something."""
+        patience = deadline - time.monotonic()
+        if patience <= 0:
+            raise TimeoutError("timed out")
+        for key, _ in self._selector.select(patience):
+            if key.fileobj is self._server:
+                self._let_in()
+            elif isinstance(key.fileobj, socket.socket) and (worker := self._listen_to(key.fileobj)) is not None:
+                yield worker, key.fileobj
+
+    def _let_in(self) -> None:
+        with suppress(OSError):  # it has left again
+            connection, _ = self._server.accept()
+            connection.setblocking(False)
+            self._said[connection] = b""
+            self._selector.register(connection, EVENT_READ)
+            if len(self._said) > MOST_STRANGERS:
+                self._turn_away(next(iter(self._said)))
+
+    def _listen_to(self, connection: socket.socket) -> int | None:
+        try:
+            more = connection.recv(_HELLO.size - len(self._said[connection]))
+        except OSError:
+            more = b""
+        self._said[connection] += more
+        if more and len(self._said[connection]) < _HELLO.size:
+            return None
+        if more:
+            magic, version, _, worker, token = _HELLO.unpack(self._said[connection])
+            if (magic, version) == (_MAGIC, VERSION) and compare_digest(token, self._token):
+                self._selector.unregister(connection)
+                del self._said[connection]
+                return int(worker)
+        self._turn_away(connection)
+        return None
+
+    def _turn_away(self, connection: socket.socket) -> None:
+        self._selector.unregister(connection)
+        del self._said[connection]
+        connection.close()
+
+    def close(self) -> None:
+        _close_all(self._said)
+        self._selector.close()
 
 
 def _close_all(connections: Iterable[socket.socket]) -> None:

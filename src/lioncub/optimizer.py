@@ -24,7 +24,7 @@ from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
 from lioncub.pages import zeros_like_all
 from lioncub.reputation import to_wire
-from lioncub.settings import Rounding, checked_quorum
+from lioncub.settings import Rounding, checked_carrier, checked_quorum
 from lioncub.slots import Slot
 from lioncub.state import MomentumOptimizer, momenta_of
 from lioncub.stats import Stats
@@ -99,7 +99,7 @@ class DistributedLion(MomentumOptimizer):
         self._rounding = Rounding(stochastic_rounding, rounding_seed)
         self._keeps_spares = spare_momentum
         self._repairs = repair
-        self._carrier = carrier
+        self._carrier = checked_carrier(carrier)
         self._absent = False
         self._spares: dict[Tensor, Tensor] = {}
         self._ready: Delivery | None = None
@@ -124,6 +124,7 @@ class DistributedLion(MomentumOptimizer):
         self._courier = Courier(self._comm)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
+        self._comm.check_carrier(self._carrier)
 
     # ---- torch's conventions ----------------------------------------------------------------------------------------
 

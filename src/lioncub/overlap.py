@@ -17,6 +17,7 @@ from torch.utils.hooks import RemovableHandle
 from lioncub.buckets import Bucket
 from lioncub.comm import Pending
 from lioncub.errors import PeerError
+from lioncub.mesh import close_all
 
 T = TypeVar("T")
 
@@ -137,6 +138,12 @@ _in_the_air: weakref.WeakSet[Flight[Any]] = weakref.WeakSet()
 @atexit.register
 def _let_land(patience_seconds: float = 5) -> None:
     """Let flights land before the interpreter ends: a thread that returns from torch after that aborts the process."""
+    _await_landings(patience_seconds)
+    close_all()  # whoever still waits for peers
+    _await_landings(patience_seconds)
+
+
+def _await_landings(patience_seconds: float) -> None:
     deadline = time.monotonic() + patience_seconds
     for flight in list(_in_the_air):
         flight.landed.wait(timeout=max(deadline - time.monotonic(), 0))

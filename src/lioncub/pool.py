@@ -29,7 +29,9 @@ class Pool:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._free: list[mmap.mmap] = []  # the one that came back last at the end
-        self._returned: deque[mmap.mmap] = deque()  # by finalizers, which may run anywhere and must not wait for a lock
+        # By finalizers, which may run anywhere, in the middle of these methods too, and must not wait for a lock. None
+        # asks for everything to be let go.
+        self._returned: deque[mmap.mmap | None] = deque()
         self._used_bytes = self._free_bytes = self._most_bytes = 0
 
     def empty(self, *shape: int) -> Tensor:
@@ -42,12 +44,9 @@ class Pool:
         weakref.finalize(view, self._returned.append, piece).atexit = False
         return torch.frombuffer(view, dtype=torch.uint8, count=num_bytes).view(shape)
 
-    def clear(self) -> None:
-        """Keep nothing that is not in use."""
-        with self._lock:
-            self._take_back()
-            self._free.clear()
-            self._free_bytes, self._most_bytes = 0, self._used_bytes
+    def let_go(self) -> None:
+        """Keep nothing that is not in use, from the next call on. May be called by finalizers."""
+        self._returned.append(None)
 
     @property
     def kept_bytes(self) -> int:
@@ -74,11 +73,18 @@ class Pool:
             return piece
 
     def _take_back(self) -> None:
+        wanted = True
         while self._returned:
             piece = self._returned.popleft()
+            if piece is None:
+                wanted = False
+                continue
             self._free.append(piece)
             self._used_bytes -= len(piece)
             self._free_bytes += len(piece)
+        if not wanted:
+            self._free.clear()
+            self._free_bytes, self._most_bytes = 0, self._used_bytes
 
 
 pool = Pool()

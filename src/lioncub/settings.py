@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec
+from lioncub.comm import Carrier
 from lioncub.errors import ConfigError
 from lioncub.kernels import Noise, noise_key
 
@@ -71,6 +72,12 @@ def checked_quorum(quorum: int | None, num_workers: int) -> int:
     if not isinstance(quorum, int) or not 1 <= quorum <= num_workers:
         raise ConfigError(f"quorum={quorum!r}: between 1 and the number of workers, {num_workers}")
     return quorum
+
+
+def checked_carrier(carrier: Carrier) -> Carrier:
+    if carrier not in get_args(Carrier):
+        raise ConfigError(f'carrier={carrier!r}: choose "auto", "sockets" or "backend"')
+    return carrier
 
 
 def checked_momentum_dtype(dtype: torch.dtype) -> torch.dtype:

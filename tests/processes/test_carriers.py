@@ -64,6 +64,18 @@ def test_sockets_that_are_asked_for_and_cannot_be_had_are_an_error(cluster: Clus
     assert all('Use carrier="auto"' in failure.text for failure in said)
 
 
+def _train_each(rank: int, group: dist.ProcessGroup, carriers: list[str], not_built_on: int) -> Any:
+    return _train(rank, group, {"carrier": carriers[rank]}, not_built_on)
+
+
+@pytest.mark.parametrize("carriers", [["sockets", "backend", "backend"], ["auto", "sockets", "auto"]])
+@pytest.mark.parametrize("not_built_on", [-1, 2])
+def test_carriers_that_differ_are_told_to_all(cluster: Cluster, carriers: list[str], not_built_on: int) -> None:
+    for failure in cluster.attempt(3, _train_each, carriers, not_built_on):
+        assert failure.kind == "AgreementError"
+        assert "carrier" in failure.text
+
+
 def test_a_carrier_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match='choose "auto", "sockets" or "backend"'):
         DistributedLion(make_model().parameters(), carrier="pigeon")  # type: ignore[arg-type]

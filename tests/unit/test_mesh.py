@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import resource
 import select
 import socket
 import struct
@@ -326,6 +327,87 @@ def test_a_forked_process_holds_no_connection(lone: Lone) -> None:
         os.waitpid(pid, 0)
 
 
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_processes_that_a_forked_one_forks_keep_what_is_theirs(lone: Lone) -> None:
+    worker, _ = lone()
+    pid = os.fork()
+    if pid == 0:
+        files = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]  # they take the numbers of the sockets
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for file in files:
+                    os.fstat(file)
+            except OSError:
+                os._exit(1)
+            posted = worker.post({1: data(8)}, {}, 1)
+            os._exit(0 if lost(posted)[0] == 1 else 2)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_what_cannot_be_made_leaves_nothing_open() -> None:
+    ours, theirs = socket.socketpair()
+    limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 1, most))
+    fillers = []
+    try:
+        with suppress(OSError):
+            while True:
+                fillers.append(os.dup(0))
+        with pytest.raises(RuntimeError, match="epoll"):
+            Mesh([None, ours], 30)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most))
+        for filler in fillers:
+            os.close(filler)
+    assert theirs.recv(1) == b"", "its peer sees the end"
+    theirs.close()
+    assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+@pytest.mark.parametrize("how", ["ends", "resets"])
+def test_a_peer_that_ends_while_too_much_of_it_waits_is_lost_at_once(how: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    worker = Mesh([None, ours], 60)
+    peer.sendall(head(5, (1 << 28) + 1) + bytes(100))
+    waiting = worker.post({}, {1: room(8)}, 1)
+    time.sleep(0.2)
+    if how == "resets":
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    started = time.monotonic()
+    peer.close()
+    assert lost(waiting)[1].startswith("connection closed by peer")
+    assert time.monotonic() - started < 10
+    used = time.process_time()
+    time.sleep(0.3)
+    assert time.process_time() - used < 0.2, "the thread sleeps"
+
+
+def test_many_small_messages_that_a_peer_sent_before_its_end_are_all_there(lone: Lone) -> None:
+    worker, peer = lone()
+    count = 2000
+    peer.sendall(b"".join(head(number, 8) + number.to_bytes(8, "little") for number in range(count)))
+    peer.close()
+    worker.post({1: data(8)}, {}, count).wait()  # sending finds that it is gone
+    for number in range(count):
+        got = room(8)
+        assert worker.post({}, {1: got}, number).wait() is None
+        assert int.from_bytes(got.numpy().tobytes(), "little") == number
+
+
+def test_a_time_out_beyond_all_clocks_is_no_overflow() -> None:
+    a, b = meshes(2, timeout_seconds=1e13)
+    got = room(4)
+    waiting = b.post({}, {0: got}, 1)
+    time.sleep(0.1)
+    assert a.post({1: data(4)}, {}, 1).wait() is None
+    assert waiting.wait() is None
+
+
 def test_bad_peers_are_refused_before_anything_is_sent() -> None:
     (a, *_) = meshes(2)
     for peer in (-1, 0, 2):
@@ -350,6 +432,34 @@ theirs.sendall(b"half")
 def test_the_interpreter_ends_in_silence_with_messages_on_their_way() -> None:
     ended = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stderr) == (0, "")
+
+
+WAITING_SCRIPT = """
+import socket, sys, torch
+from lioncub.comm import Posted
+from lioncub.mesh import Mesh
+from lioncub.overlap import Flight, Pilot, _let_land
+import atexit
+
+atexit.unregister(_let_land)
+atexit.register(_let_land, 0.3)
+ours, theirs = socket.socketpair()
+mesh = Mesh([None, ours], 30)
+
+def exchange():
+    yield Posted(mesh.post({}, {1: torch.zeros(8, dtype=torch.uint8)}, 1), int)
+
+pilot = Pilot(threaded=True)
+pilot.launch(Flight(exchange(), ordered=False))
+sys.exit(3)
+"""
+
+
+def test_a_thread_that_waits_does_not_abort_the_interpreter_that_ends() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", WAITING_SCRIPT], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (3, "")
 
 
 # ---- how workers connect --------------------------------------------------------------------------------------------
@@ -446,8 +556,9 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
         return offer
 
     on_loopback.setattr(Offer, "to", visited)
-    on_loopback.setattr(mesh, "STRANGER_SECONDS", 0.2)
+    started = time.monotonic()
     found = [each for each in Meeting(2).connect() if each is not None]
+    assert time.monotonic() - started < mesh.PATIENCE_SECONDS / 2, "nobody waits for those who say nothing"
     assert len(found) == 2
     got = room(4)
     waiting = found[0].post({}, {1: got}, 1)
@@ -455,6 +566,34 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
     assert waiting.wait() is None
     for stranger in strangers:
         stranger.close()
+
+
+def test_where_one_worker_cannot_make_its_connections_all_use_the_backend(on_loopback: pytest.MonkeyPatch) -> None:
+    make, failures = Mesh.__init__, iter([False, True, False])
+
+    def fail_once(self: Mesh, sockets: Any, timeout_seconds: float) -> None:
+        if next(failures):
+            for each in filter(None, sockets):
+                each.close()
+            raise RuntimeError("no descriptors")
+        make(self, sockets, timeout_seconds)
+
+    on_loopback.setattr(Mesh, "__init__", fail_once)
+    with pytest.warns(UserWarning, match="no descriptors"):
+        assert Meeting(3).connect() == [None] * 3
+
+
+def test_a_group_with_a_short_time_out_falls_back_in_time(on_loopback: pytest.MonkeyPatch) -> None:
+    patience: list[float] = []
+
+    def impatient(*args: Any) -> dict[int, socket.socket]:
+        patience.append(args[-1])
+        raise OSError("nobody came")
+
+    on_loopback.setattr(mesh, "_meet", impatient)
+    with pytest.warns(UserWarning, match="nobody came"):
+        assert Meeting(2).connect() == [None] * 2
+    assert patience == [10.0, 10.0], "a third of the group's, so that none waits longer for another to give up"
 
 
 def test_an_offer_of_another_version_is_none() -> None:

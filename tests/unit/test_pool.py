@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import weakref
 
 import torch
 
@@ -40,7 +41,7 @@ def test_never_more_is_kept_than_was_in_use_at_one_time() -> None:
     both = [pool.empty(5 * MEBI), pool.empty(400 * MEBI)]
     del both
     assert pool.kept_bytes <= 405 * MEBI
-    pool.clear()
+    pool.let_go()
     assert pool.kept_bytes == 0
 
 
@@ -80,3 +81,23 @@ def test_many_threads() -> None:
     gc.collect()
     assert not problems
     assert pool.kept_bytes <= 8 * 2 * (2 * 7 + 1) * GRAIN_BYTES, "two each, roomy ones"
+
+
+def test_finalizers_that_run_in_the_middle_do_not_wait_for_ever() -> None:
+    class Owner:
+        """As an optimizer that ends in a cycle of garbage."""
+
+        def __init__(self, pool: Pool) -> None:
+            self.itself, self.memory = self, pool.empty(MEBI)
+            weakref.finalize(self, pool.let_go)
+
+    pool, before = Pool(), gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        for _ in range(200):
+            Owner(pool)
+            pool.empty(MEBI)
+    finally:
+        gc.set_threshold(*before)
+    gc.collect()
+    assert pool.kept_bytes == 0

@@ -47,7 +47,9 @@ def ways(numel: int) -> list[Way]:
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
     slots = [slot(part, group, number) for number, part in enumerate(torch.randn(numel).tensor_split(TENSORS))]
     found = []
-    for carrier, comm in (("", backend.connected("sockets")), (", by gloo", backend)):
+    ours = backend.connected()
+    ours.check_carrier("sockets")
+    for carrier, comm in (("", ours), (", by gloo", backend)):
         plans = [plan_buckets(slots, comm, collective_from("two-phase"), most) for most in (numel, None)]
         for buckets in plans if len(plans[1]) > 1 else plans[:1]:
             named = "one bucket" if len(buckets) == 1 else f"{len(buckets)} buckets"
