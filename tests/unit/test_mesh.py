@@ -346,6 +346,7 @@ def test_processes_that_a_forked_one_forks_keep_what_is_theirs(lone: Lone) -> No
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
+@pytest.mark.skipif("asan" in os.environ.get("LD_PRELOAD", ""), reason="the sanitizer cannot do without descriptors")
 def test_what_cannot_be_made_leaves_nothing_open() -> None:
     ours, theirs = socket.socketpair()
     limit, most = resource.getrlimit(resource.RLIMIT_NOFILE)
