@@ -17,8 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from lioncub.connecting import connect
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
-from lioncub.mesh import Mesh, Post, connect, why_not
+from lioncub.mesh import Mesh, Post, why_not
 from lioncub.pool import pool
 
 TAGS = 1 << 20

@@ -1,71 +1,25 @@
 """Connections of our own between workers on CPUs: one for each pair, and a thread in C++ that moves their messages.
 
 gloo announces every message and has it asked for before it leaves; here it leaves at once, costs less processor time,
-and one that is longer than expected does not end the process. Workers find each other through their process group,
-whose backend goes on carrying what is said before there are connections.
+and one that is longer than expected does not end the process. How workers get connected is connecting.py's subject.
 """
 
 from __future__ import annotations
 
 import os
-import secrets
 import socket
-import struct
-import time
-import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
-from dataclasses import dataclass
-from hmac import compare_digest
-from selectors import EVENT_READ, DefaultSelector
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from lioncub.interfaces import address_of
 from lioncub.kernels.native import extension
 from lioncub.kernels.native import why_not as native_problem
 
-VERSION = 1
-"""Of the messages' heads and of what is said at the start."""
-TOKEN = 16
-PATIENCE_SECONDS = 20.0
-"""For all connections together."""
-MOST_STRANGERS = 4096
-"""That have not said who they are: then the first of them goes."""
 WAIT_SECONDS = 0.25
 """How long a signal to Python may have to wait."""
-
-_OFFER = struct.Struct(f"<BBH{TOKEN}s108s")
-_HELLO = struct.Struct(f"<4sBxHI{TOKEN}s")
-_MAGIC = b"lcub"
-
-Gather = Callable[[bytes], list[bytes]]
-"""What every worker says, in their order, of one length; all call it together."""
-
-
-@dataclass(frozen=True)
-class Offer:
-    """Where a worker can be reached, with what only its peers know; without a port: not at all."""
-
-    host: str = ""
-    port: int = 0
-    token: bytes = bytes(TOKEN)
-
-    @classmethod
-    def to(cls, server: socket.socket) -> Offer:
-        host, port = server.getsockname()[:2]
-        return cls(host, port, secrets.token_bytes(TOKEN))
-
-    def pack(self) -> bytes:
-        return _OFFER.pack(VERSION, bool(self.port), self.port, self.token, self.host.encode())
-
-    @classmethod
-    def unpack(cls, data: bytes) -> Offer:
-        version, offers, port, token, host = _OFFER.unpack(data)
-        return cls(host.rstrip(b"\0").decode(), port, token) if offers and version == VERSION else cls()
 
 
 class Mesh:
@@ -128,144 +82,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-# ---- how workers connect --------------------------------------------------------------------------------------------
-
-
 def why_not() -> str:
     """Why there can be no connections of our own; "" if there can."""
     missing = "" if hasattr(extension(), "Mesh") else "it was built for another system than Linux"
     return native_problem() or missing
-
-
-def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: bool = True) -> Mesh | None:
-    """Connect all workers, who call it together; None on all of them where one cannot, or is not willing."""
-    server = _listen() if willing and not why_not() else None
-    with server or nullcontext():
-        offers = [Offer.unpack(data) for data in gather((Offer.to(server) if server else Offer()).pack())]
-        if server is None or not all(offer.port for offer in offers):
-            return None
-        mesh, problem = None, ""
-        try:
-            # Others that fail at once wait for this worker in what follows, and not for longer than the time-out.
-            met = _meet(server, offers, worker, min(PATIENCE_SECONDS, timeout_seconds / 3))
-            mesh = Mesh([met.get(number) for number in range(len(offers))], timeout_seconds)
-        except (OSError, RuntimeError) as error:
-            problem = str(error)
-    connected = False
-    try:
-        connected = all(data == b"\1" for data in gather(b"\0" if mesh is None else b"\1"))
-    finally:
-        if mesh is not None and not connected:
-            mesh.close()
-    if problem:
-        warnings.warn(f"messages go through the process group's backend, and slower: {problem}", stacklevel=2)
-    return mesh if connected else None
-
-
-def _listen() -> socket.socket | None:
-    """Where gloo listens: GLOO_SOCKET_IFNAME, else the address of this machine's name, else loopback."""
-    chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
-    for host in [chosen] if chosen else [socket.gethostname(), "127.0.0.1"]:
-        with suppress(OSError, ValueError):  # ValueError: no such interface, or a name that cannot be looked up
-            address = address_of(host) if chosen else host
-            family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(place[:2], family=family, backlog=1024)
-    return None
-
-
-def _meet(
-    server: socket.socket, offers: Sequence[Offer], worker: int, patience_seconds: float
-) -> dict[int, socket.socket]:
-    """Call every worker before this one; answer every one after it."""
-    deadline = time.monotonic() + patience_seconds
-    met: dict[int, socket.socket] = {}
-    try:
-        for peer in range(worker):
-            met[peer] = _call(offers[peer], worker, deadline)
-        with closing(Reception(server, offers[worker].token)) as reception:
-            while len(met) < len(offers) - 1:
-                for caller, connection in reception.arrivals(deadline):
-                    if caller in met or not worker < caller < len(offers):
-                        connection.close()
-                    else:
-                        met[caller] = connection
-    except OSError as problem:
-        _close_all(met.values())
-        missing = [peer for peer in range(len(offers)) if peer not in met and peer != worker]
-        raise OSError(f"worker {worker} did not reach workers {missing} by sockets of its own ({problem})") from problem
-    for connection in met.values():
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return met
-
-
-def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
-    patience = max(deadline - time.monotonic(), 1e-3)
-    connection = socket.create_connection((offer.host, offer.port), timeout=patience)
-    try:
-        connection.sendall(_HELLO.pack(_MAGIC, VERSION, 0, worker, offer.token))
-    except OSError:
-        connection.close()
-        raise
-    return connection
-
-
-class Reception:
-    """Whoever connects, until it has said who it is. Strangers, silent ones too, keep nobody waiting."""
-
-    def __init__(self, server: socket.socket, token: bytes) -> None:
-        self._server, self._token = server, token
-        self._said: dict[socket.socket, bytes] = {}
-        self._selector = DefaultSelector()
-        server.setblocking(False)
-        self._selector.register(server, EVENT_READ)
-
-    def arrivals(self, deadline: float) -> Iterator[tuple[int, socket.socket]]:
-        """Workers that have said who they are, with their connections; waits for somebody to say something."""
-        patience = deadline - time.monotonic()
-        if patience <= 0:
-            raise TimeoutError("timed out")
-        for key, _ in self._selector.select(patience):
-            if key.fileobj is self._server:
-                self._let_in()
-            elif isinstance(key.fileobj, socket.socket) and (worker := self._listen_to(key.fileobj)) is not None:
-                yield worker, key.fileobj
-
-    def _let_in(self) -> None:
-        with suppress(OSError):  # it has left again
-            connection, _ = self._server.accept()
-            connection.setblocking(False)
-            self._said[connection] = b""
-            self._selector.register(connection, EVENT_READ)
-            if len(self._said) > MOST_STRANGERS:
-                self._turn_away(next(iter(self._said)))
-
-    def _listen_to(self, connection: socket.socket) -> int | None:
-        try:
-            more = connection.recv(_HELLO.size - len(self._said[connection]))
-        except OSError:
-            more = b""
-        self._said[connection] += more
-        if more and len(self._said[connection]) < _HELLO.size:
-            return None
-        if more:
-            magic, version, _, worker, token = _HELLO.unpack(self._said[connection])
-            if (magic, version) == (_MAGIC, VERSION) and compare_digest(token, self._token):
-                self._selector.unregister(connection)
-                del self._said[connection]
-                return int(worker)
-        self._turn_away(connection)
-        return None
-
-    def _turn_away(self, connection: socket.socket) -> None:
-        self._selector.unregister(connection)
-        del self._said[connection]
-        connection.close()
-
-    def close(self) -> None:
-        _close_all(self._said)
-        self._selector.close()
-
-
-def _close_all(connections: Iterable[socket.socket]) -> None:
-    for connection in connections:
-        connection.close()

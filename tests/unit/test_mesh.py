@@ -25,8 +25,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lioncub import mesh
-from lioncub.mesh import Mesh, Offer, Post, connect
+from lioncub import connecting, mesh
+from lioncub.connecting import Offer, connect
+from lioncub.mesh import Mesh, Post
 
 pytestmark = pytest.mark.skipif(bool(mesh.why_not()), reason=mesh.why_not())
 
@@ -528,7 +529,7 @@ def test_who_cannot_be_reached_has_all_use_the_backend_with_a_warning(on_loopbac
             return Offer(host, port, bytes(16))
 
     on_loopback.setattr(Offer, "to", closed_door)
-    on_loopback.setattr(mesh, "PATIENCE_SECONDS", 1.0)
+    on_loopback.setattr(connecting, "PATIENCE_SECONDS", 1.0)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         assert Meeting(2).connect() == [None] * 2
@@ -545,7 +546,7 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
         for said in (
             b"",
             b"GET / HTTP/1.1\r\nHost: there\r\n\r\n",
-            mesh._HELLO.pack(b"lcub", 1, 0, 1, bytes(16)),
+            connecting._HELLO.pack(b"lcub", 1, 0, 1, bytes(16)),
             None,
         ):
             stranger = socket.create_connection((offer.host, offer.port))
@@ -559,7 +560,7 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
     on_loopback.setattr(Offer, "to", visited)
     started = time.monotonic()
     found = [each for each in Meeting(2).connect() if each is not None]
-    assert time.monotonic() - started < mesh.PATIENCE_SECONDS / 2, "nobody waits for those who say nothing"
+    assert time.monotonic() - started < connecting.PATIENCE_SECONDS / 2, "nobody waits for those who say nothing"
     assert len(found) == 2
     got = room(4)
     waiting = found[0].post({}, {1: got}, 1)
@@ -591,7 +592,7 @@ def test_a_group_with_a_short_time_out_falls_back_in_time(on_loopback: pytest.Mo
         patience.append(args[-1])
         raise OSError("nobody came")
 
-    on_loopback.setattr(mesh, "_meet", impatient)
+    on_loopback.setattr(connecting, "_meet", impatient)
     with pytest.warns(UserWarning, match="nobody came"):
         assert Meeting(2).connect() == [None] * 2
     assert patience == [10.0, 10.0], "a third of the group's, so that none waits longer for another to give up"
