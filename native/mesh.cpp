@@ -216,8 +216,8 @@ class Loop {
         return true;
     }
 
-    // Have the thread do it, and wait until it has; false if the thread has ended.
-    bool have_done(const std::function<void()> &job) {
+    // Have the thread do it, and wait until it has; nothing is left to do if the thread has ended.
+    void have_done(const std::function<void()> &job) {
         std::mutex mutex;
         std::condition_variable told;
         bool done = false;
@@ -227,10 +227,8 @@ class Loop {
             done = true;
             told.notify_all();
         });
-        if (!taken) return false;
         std::unique_lock lock(mutex);
-        told.wait(lock, [&] { return done; });
-        return true;
+        if (taken) told.wait(lock, [&] { return done; });
     }
 
     void check(const std::vector<Message> &messages) const {
@@ -486,7 +484,7 @@ class Loop {
             --peer.expected;
         } else if (peer.dropped) {
             peer.kept_body = {};
-        } else if (!posted.empty()) {  // it was posted meanwhile, or is too short
+        } else if (!posted.empty()) {  // posted meanwhile, or with too little room
             fill(posted.front(), std::exchange(peer.kept_body, {}));
             posted.pop_front();
             --peer.expected;

@@ -62,10 +62,10 @@ def agree(comm: Comm, plan: Plan, params: Sequence[Tensor]) -> int:
     """
     crc = crc_of(params)
     hello = _HELLO.pack(hashlib.sha256(plan.text).digest(), len(plan.text), crc, secrets.randbits(64))
-    answers = [_HELLO.unpack(raw) for raw in comm.gather_bytes(hello, _TAG_HELLO)]
+    answers = [_HELLO.unpack(raw) for raw in comm.gather_rows(hello, _TAG_HELLO)]
     if odd_ones_out([digest for digest, *_ in answers]):
         longest = max(length for _, length, *_ in answers)
-        texts = comm.gather_bytes(plan.text.ljust(longest), _TAG_TEXT)
+        texts = comm.gather_rows(plan.text.ljust(longest), _TAG_TEXT)
         raise AgreementError(_difference(comm, [text.decode().rstrip(" ").split("\n") for text in texts]))
     odd = odd_ones_out([crc for _, _, crc, _ in answers])
     if odd:
@@ -99,7 +99,7 @@ def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDi
     a majority it is raised on all workers.
     """
     ranks = comm.global_ranks
-    odd = odd_ones_out(comm.gather_bytes(struct.pack("<Q", crc_of(params)), _TAG_CRC))
+    odd = odd_ones_out(comm.gather_rows(struct.pack("<Q", crc_of(params)), _TAG_CRC))
     if not odd or 2 * len(odd) >= comm.size:
         raise problem
     source = next(index for index in range(comm.size) if index not in odd)
@@ -111,7 +111,7 @@ def copy_from_majority(comm: Comm, params: Sequence[Tensor], problem: ReplicasDi
             message = torch.empty_like(message)
             comm.swap({}, {source: message}, _TAG_COPY).wait()
             param.detach().copy_(message.view(param.dtype).view(param.shape))
-    if len(set(comm.gather_bytes(struct.pack("<Q", crc_of(params)), _TAG_CRC))) > 1:
+    if len(set(comm.gather_rows(struct.pack("<Q", crc_of(params)), _TAG_CRC))) > 1:
         raise problem
     return ranks[source], [ranks[index] for index in odd]
 
@@ -128,8 +128,8 @@ def gather_bytes(comm: Comm, data: bytes) -> list[bytes]:
     """What every worker has to say, of any length, in their order. All workers must call it together."""
     if comm.size == 1:
         return [data]
-    lengths = [int.from_bytes(raw, "little") for raw in comm.gather_bytes(len(data).to_bytes(8, "little"), _TAG_LENGTH)]
-    padded = comm.gather_bytes(data.ljust(max(1, *lengths)), _TAG_TEXT)
+    lengths = [int.from_bytes(raw, "little") for raw in comm.gather_rows(len(data).to_bytes(8, "little"), _TAG_LENGTH)]
+    padded = comm.gather_rows(data.ljust(max(1, *lengths)), _TAG_TEXT)
     return [raw[:length] for raw, length in zip(padded, lengths, strict=True)]
 
 

@@ -159,7 +159,7 @@ class Comm:
             return self
 
         def gather(said: bytes) -> list[bytes]:
-            return self.gather_bytes(said, TAG_CONNECT)
+            return self.gather_rows(said, TAG_CONNECT)
 
         return replace(self, mesh=connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend"))
 
@@ -252,7 +252,7 @@ class Comm:
         inbox[self.index] = row
         return inbox, self.swap(dict.fromkeys(self._peers(room), row), self._peers(room), tag)
 
-    def gather_bytes(self, data: bytes, tag: int) -> list[bytes]:
+    def gather_rows(self, data: bytes, tag: int) -> list[bytes]:
         """What every worker says, of one length, in their order. All must call it together.
 
         Through the backend, on channel 0: workers that made their optimizers in different orders must meet to find out.
