@@ -237,7 +237,11 @@ def study(
     minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,
     records: Annotated[list[Path], typer.Option(help="Finished runs from elsewhere; give it several times.")] = [],  # noqa: B006
     out: Annotated[Path, typer.Option(help="Where records.jsonl and study.html go.")] = StudyConfig.out,
-    docs: Annotated[Path | None, typer.Option(help="A document to write the tables into, between its markers.")] = None,
+    docs: Annotated[
+        Path | None,
+        typer.Option(help="A document to write tables into, between its markers, with pictures beside it."),
+    ] = None,
+    draw: Annotated[bool, typer.Option(help="Draw the document's pictures where they are not current.")] = True,
     run: Annotated[bool, typer.Option(help="Train, or only show what the records hold.")] = StudyConfig.run,
 ) -> None:
     """Train with every method on virtual workers: does it learn as well? Goes on where it was stopped."""
@@ -254,6 +258,7 @@ def study(
             records=tuple(records),
             out=out,
             docs=docs,
+            draw=draw,
             run=run,
         )
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,14 +17,20 @@ from lioncub.bench.page import page as bench_page
 from lioncub.bench.tables import tables as bench_tables
 from lioncub.bench.verdict import verdicts
 from lioncub.compare.records import Cell
+from lioncub.publish.pictures import draw
 from lioncub.report.comparison import places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.headline import headline
+from lioncub.study.page import page as study_page
+from lioncub.study.plots import KINDS, pictures
+from lioncub.study.presets import PRESETS
+from lioncub.study.records import read_runs
 from tests.browser.chromium import Chromium, find_chromium
 from tests.browser.chromium import Page as Tab
 from tests.made_up_cells import METHODS, cell, cells
 from tests.unit.test_bench import made_up
 
+QUICK = Path(__file__).parents[2] / "docs" / "records" / "study" / "quick.jsonl"
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
 PLOTS = ["time", "bytes", "split", "rates", "hosts"]
 NUM_TRAINED = len(METHODS) - 1
@@ -239,3 +246,30 @@ def test_the_benchmark_s_page_is_drawn(chromium: Chromium, pages: Pages, width: 
         assert plot == sum(record.model == model and record.group in ("kernel", "step") for record in records)
     assert overflow(tab) == 0
     tab.close()
+
+
+def test_the_study_s_page_is_drawn(chromium: Chromium, pages: Pages) -> None:
+    runs = read_runs([QUICK])
+    path = pages.write("study", study_page(PRESETS["quick"], ["parity"], runs))
+    tab = chromium.open(path, dark=True)
+    assert tab.errors() == []
+    drawn = tab.evaluate(
+        "Object.fromEntries(Array.from(document.querySelectorAll('.plot'), (plot) => [plot.id, "
+        "plot.parentElement.hidden ? 0 : plot.querySelectorAll('.scatterlayer .trace').length]))"
+    )
+    num_methods = len(PRESETS["quick"].experiments["parity"].methods)
+    assert set(drawn) == set(KINDS)
+    assert (drawn["bits"], drawn["workers"], drawn["losses"]) == (num_methods, 0, num_methods)
+    tab.close()
+
+
+@pytest.mark.usefixtures("chromium")
+def test_pictures_of_documents_are_drawn(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    (picture,) = pictures(PRESETS["quick"], ["parity"], read_runs([QUICK]), prefix="p")
+    assert draw([picture], document) == [picture]
+    svg = ElementTree.parse(picture.path(document)).getroot()
+    texts = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
+    assert {"vote", "global Lion", "TernGrad", "bits per byte"} <= texts
+    assert picture.is_current(document)
+    assert draw([picture], document) == []

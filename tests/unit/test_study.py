@@ -30,25 +30,13 @@ from lioncub.study.methods import METHODS, by_name
 from lioncub.study.page import page
 from lioncub.study.plan import found_lr, remaining, search
 from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment, Preset
-from lioncub.study.records import Run, Spec, parse_run, read_runs
+from lioncub.study.records import Run, parse_run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
 from lioncub.study.tables import against_lion, memory_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
-
-SPEC = Spec(
-    task="gpt", method="vote", workers=4, seed=0, lr=1e-3, weight_decay=0.1, steps=12, examples=128
-)  # fmt: skip
-
-
-def made(quality: float | None = 2.0, **given: Any) -> Run:
-    """A run with made-up figures."""
-    spec = replace(SPEC, **{name: given.pop(name) for name in list(given) if hasattr(SPEC, name)})
-    return Run(
-        spec=spec, label=METHODS[spec.method].label, parameters=100, data="made", loss=quality, quality=quality,
-        train_losses=(3.0, 2.5, given.pop("end", 2.0)), bits_up=1.0, bits_down=1.0, **given,
-    )  # fmt: skip
+from tests.made_up_runs import EXPERIMENT, SPEC, made
 
 
 @cache
@@ -247,8 +235,6 @@ def test_averages_over_stretches() -> None:
 
 # ---- what is run -----------------------------------------------------------------------------------------------------
 
-EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
-
 
 def test_presets_name_methods_and_tasks_that_there_are() -> None:
     for preset in PRESETS.values():
@@ -337,11 +323,15 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert "bits per byte" in said.file.getvalue()
     assert config.page_path.read_text().startswith("<!doctype html>")
     document = tmp_path / "page.md"
-    document.write_text("Before.\n<!-- study:tiny:e:begin -->\n<!-- study:tiny:e:end -->\nAfter.\n")
+    document.write_text(
+        "Before.\n<!-- study:tiny:e:begin -->\n<!-- study:tiny:e:end -->\n"
+        "<!-- study:tiny:cost:begin -->\n<!-- study:tiny:cost:end -->\nAfter.\n"
+    )
     monkeypatch.delattr("lioncub.study.run.pool")  # nothing is trained
     run_study(replace(config, docs=document, run=False), said)
     written = document.read_text()
     assert "### e, gpt: Q?" in written
+    assert "| all | 4 | 0 |" in written
     assert written.startswith("Before.\n")
     assert written.endswith("After.\n")
 
@@ -538,6 +528,7 @@ def test_the_published_tables_are_what_the_published_records_say(preset: str, tm
     copy.write_text((docs / "convergence.md").read_text())
     records = (docs / "records" / "study" / f"{preset}.jsonl",)
     run_study(
-        StudyConfig(preset=preset, records=records, docs=copy, run=False, out=tmp_path), Console(file=io.StringIO())
+        StudyConfig(preset=preset, records=records, docs=copy, draw=False, run=False, out=tmp_path),
+        Console(file=io.StringIO()),
     )
     assert copy.read_text() == (docs / "convergence.md").read_text()

@@ -10,6 +10,8 @@ from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS, Experiment
 
+COST = "cost"
+
 
 def check_device(name: str) -> None:
     """Refuse a device that torch cannot compute on, with torch's own reason."""
@@ -40,7 +42,9 @@ class StudyConfig:
     minutes: float | None = None
     """No run begins after so long; what is left is for the next time."""
     docs: Path | None = None
-    """A document to write the tables into, each experiment's between markers of its own."""
+    """A document to write the tables into, each experiment's between markers of its own; pictures go beside it."""
+    draw: bool = True
+    """False: leave the pictures as they are."""
     run: bool = True
     """False: show what there is, and train nothing."""
 
@@ -72,8 +76,9 @@ class StudyConfig:
 
     @property
     def markers(self) -> dict[str, Markers]:
-        """By experiment."""
-        return {name: Markers(f"study:{self.preset}:{name}") for name in self.chosen}
+        """By experiment, and those of what they all take."""
+        blocks = self.chosen if self.experiments else (*self.chosen, COST)
+        return {name: Markers(f"study:{self.preset}:{name}") for name in blocks}
 
     @property
     def page_path(self) -> Path:

@@ -38,6 +38,8 @@ class Experiment:
     """Whether agreement and divergence are shown by the kind of layer."""
     memory: bool = False
     """Whether the memory that runs took is shown."""
+    pictures: tuple[str, ...] = ()
+    """Which of the plots documents show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,17 +79,20 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt",),
         seeds=(0, 1, 2, 3, 4, 5),
         by_layer=True,
+        pictures=("agreement",),
     ),
     "parity": Experiment(
         question="Do they learn as well as global Lion, at 4 to 32 workers?",
         methods=("lion", "vote", "mean", "cub-2", "cub-4"),
         tasks=("gpt", "resnet"),
         workers=(4, 8, 16, 32),
+        pictures=("workers",),
     ),
     "tradeoff": Experiment(
         question="Quality against bits: ours and the baselines of the papers.",
         methods=(*LIONS, *BASELINES),
         tasks=("gpt", "resnet"),
+        pictures=("bits", "losses"),
     ),
     "bits": Experiment(
         question="How many bits, on which grid, with which scale?",
@@ -95,6 +100,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt", "vit"),
         lr_of="exact",
         by_layer=True,
+        pictures=("bits", "agreement"),
     ),
     "layers": Experiment(
         question="Is it the rare tokens? Finer bits for embedding and head alone.",
@@ -136,6 +142,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt",),
         seeds=(0,),
         length=10.0,
+        pictures=("losses",),
     ),
     "rates": Experiment(
         question="Which learning rate and weight decay, coming from AdamW?",
@@ -161,6 +168,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         seeds=(0,),
         length=1 / 7,
         memory=True,
+        pictures=("workers",),
     ),
 }
 
@@ -172,6 +180,7 @@ PRESETS: dict[str, Preset] = {
                 methods=("adamw", "lion", "vote", "mean", "float-4", "terngrad", "dgc", "graddrop", "signum-vote"),
                 tasks=("gpt",),
                 seeds=(0,),
+                pictures=("bits",),
             )
         },
         search=False,

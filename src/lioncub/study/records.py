@@ -30,6 +30,11 @@ class Spec:
     """Of the classes that workers see; None: all see the same mix."""
 
     @property
+    def num_examples(self) -> int:
+        """That all workers see in all steps."""
+        return self.steps * self.workers * self.examples
+
+    @property
     def key(self) -> str:
         return json.dumps(asdict(self), sort_keys=True)
 

@@ -12,6 +12,8 @@ from lioncub.study.presets import Experiment, Preset
 from lioncub.study.records import Run
 from lioncub.study.tasks import TASKS
 
+FULL_PRECISION = ("lion", "exact")
+
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5% quantiles of Student's t with 1, 2, … degrees of freedom. Beyond, the last one is on the safe side."""
 
@@ -56,6 +58,16 @@ class Sample:
     def peak_bytes(self) -> int | None:
         """The most memory that one of the runs took; None where none says."""
         return max((run.peak_bytes for run in self.runs if run.peak_bytes is not None), default=None)
+
+    @property
+    def agreement(self) -> float | None:
+        """How often outcomes had the exact sign: the mean over tensors and seeds; None where nobody looked."""
+        means = [fmean(run.agreement.values()) for run in self.runs if run.agreement]
+        return fmean(means) if means else None
+
+    @property
+    def is_full_precision(self) -> bool:
+        return self.one.spec.method in FULL_PRECISION
 
     @property
     def bits(self) -> float:
@@ -116,3 +128,30 @@ def of_experiment(experiment: Experiment, preset: Preset, runs: Sequence[Run]) -
     wanted, _ = specs(experiment, preset, done)
     seeds = set(experiment.seeds)
     return samples(done[spec.key] for spec in wanted if spec.key in done and spec.seed in seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What an experiment found on one of its tasks."""
+
+    name: str
+    task: str
+    experiment: Experiment
+    found: Sequence[Sample]
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.task}"
+
+
+def views(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[View]:
+    """Those that have figures."""
+    result = []
+    for name in names:
+        experiment = preset.experiments[name]
+        found = of_experiment(experiment, preset, runs)
+        for task in experiment.tasks:
+            here = [sample for sample in found if sample.one.spec.task == task]
+            if here:
+                result.append(View(name=name, task=task, experiment=experiment, found=here))
+    return result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import chain
@@ -15,12 +15,16 @@ from time import monotonic
 import torch
 from rich.console import Console
 
+from lioncub.publish.grid import Grid
 from lioncub.publish.lines import append_line
+from lioncub.publish.pictures import draw
 from lioncub.publish.progress import progress_bar
-from lioncub.study.config import StudyConfig
+from lioncub.study.config import COST, StudyConfig
+from lioncub.study.cost import cost_table
 from lioncub.study.errors import StudyError
 from lioncub.study.page import page
 from lioncub.study.plan import remaining
+from lioncub.study.plots import pictures
 from lioncub.study.presets import PRESETS
 from lioncub.study.records import Run, Spec, read_runs
 from lioncub.study.tables import tables
@@ -69,18 +73,31 @@ def _train(config: StudyConfig, known: list[Run], console: Console) -> list[Run]
 
 
 def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
-    """Print the tables; write the page, and the tables into the document if one is given."""
+    """Print the tables; write the page, and the document if one is given."""
     preset = PRESETS[config.preset]
     grids = {name: tables(preset, [name], runs) for name in config.chosen}
     if not any(grids.values()):
         return
+    if COST in config.markers:
+        grids[COST] = [cost_table(preset, config.chosen, runs)]
     for grid in chain.from_iterable(grids.values()):
         console.print(grid.to_rich())
     config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")
     console.print(f"The page: {config.page_path}", markup=False, highlight=False, soft_wrap=True)
     if config.docs is not None:
-        for name, markers in config.markers.items():
-            markers.write(config.docs, "\n".join(grid.to_markdown() for grid in grids[name]) or NONE_YET)
+        document(config, runs, grids)
+
+
+def document(config: StudyConfig, runs: Sequence[Run], grids: Mapping[str, Sequence[Grid]]) -> None:
+    """Write the tables into the document, and draw its pictures."""
+    assert config.docs is not None
+    preset = PRESETS[config.preset]
+    drawings = {name: pictures(preset, [name], runs, prefix=f"study-{config.preset}") for name in config.chosen}
+    for name, markers in config.markers.items():
+        parts = [*drawings.get(name, ()), *grids[name]]
+        markers.write(config.docs, "\n".join(part.to_markdown() for part in parts) or NONE_YET)
+    if config.draw:
+        draw(chain.from_iterable(drawings.values()), config.docs)
 
 
 def known_runs(config: StudyConfig) -> list[Run]:
@@ -155,11 +172,11 @@ class Bar:
         self.done = 0
 
     def expect(self, todo: Sequence[Spec], done: int) -> None:
-        total = self.done + sum(map(_examples, todo))
+        total = self.done + sum(spec.num_examples for spec in todo)
         self.bar.update(self.task, total=total, description=f"{len(todo)} runs to do, {done} done")
 
     def end(self, spec: Spec) -> None:
-        self.done += _examples(spec)
+        self.done += spec.num_examples
 
     def advance(self, amount: int) -> None:
         self.bar.advance(self.task, amount)
@@ -177,10 +194,6 @@ def line(run: Run) -> str:
     what = "did not stay finite" if run.quality is None else f"{run.quality:.4g} {TASKS[spec.task].unit}"
     where = f"{spec.task}, {spec.workers} workers, seed {spec.seed}, lr {spec.lr:g}"
     return f"{where}: {run.label}: {what}, {run.bits_up:.3g} + {run.bits_down:.3g} bits, {run.seconds:.0f} s"
-
-
-def _examples(spec: Spec) -> int:
-    return spec.steps * spec.workers * spec.examples
 
 
 def _over(deadline: float | None) -> bool:

@@ -9,30 +9,24 @@ from lioncub.publish.units import counted
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, of_experiment
+from lioncub.study.results import Sample, views
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
 MEBI = 1 << 20
-FULL_PRECISION = ("lion", "exact")
 
 
 def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
     """One for each experiment and task that has figures."""
     grids = []
-    for name in names:
-        experiment = preset.experiments[name]
-        found = of_experiment(experiment, preset, runs)
-        for task in experiment.tasks:
-            here = [sample for sample in found if sample.one.spec.task == task]
-            if here:
-                grids.append(table(f"{name}, {task}: {experiment.question}", here))
-                grids += against_lion(f"{name}, {task}", here)
-                if experiment.memory:
-                    grids.append(memory_table(f"{name}, {task}: memory", here))
-                if experiment.by_layer:
-                    by_layer = (each(f"{name}, {task}", here) for each in (agreement_table, divergence_table))
-                    grids += [grid for grid in by_layer if grid is not None]
+    for view in views(preset, names, runs):
+        grids.append(table(f"{view.title}: {view.experiment.question}", view.found))
+        grids += against_lion(view.title, view.found)
+        if view.experiment.memory:
+            grids.append(memory_table(f"{view.title}: memory", view.found))
+        if view.experiment.by_layer:
+            by_layer = (each(view.title, view.found) for each in (agreement_table, divergence_table))
+            grids += [grid for grid in by_layer if grid is not None]
     return grids
 
 
@@ -53,7 +47,7 @@ def memory_table(title: str, found: Sequence[Sample]) -> Grid:
 
 def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
     """How far each method is from averaging in full precision at the same condition; none without that or seeds."""
-    exact = {condition(sample): sample for sample in found if sample.one.spec.method in FULL_PRECISION}
+    exact = {condition(sample): sample for sample in found if sample.is_full_precision}
     pairs = [(sample, exact[condition(sample)]) for sample in found if condition(sample) in exact]
     rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
     if not rows or rates_vary(found):

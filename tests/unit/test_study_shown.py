@@ -1,0 +1,160 @@
+"""What a study's readers look at: figures, pictures of documents, what the experiments take."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+
+from lioncub.errors import ConfigError
+from lioncub.publish.pictures import Picture, draw
+from lioncub.study.cost import cost_table
+from lioncub.study.plan import remaining
+from lioncub.study.plots import KINDS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
+from lioncub.study.presets import BASELINES, EXPERIMENTS, LIONS, PRESETS, Experiment, Preset
+from lioncub.study.records import read_runs
+from lioncub.study.results import samples
+from tests.made_up_runs import EXPERIMENT, made
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def shown(figure: go.Figure | None) -> go.Figure:
+    assert figure is not None
+    return figure
+
+
+# ---- figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_method_of_the_trade_off_looks_different() -> None:
+    methods = (*LIONS, *BASELINES)
+    found = samples(made(2.0 + number / 10, method=method) for number, method in enumerate(methods))
+    figure = shown(quality_by_bits(found))
+    looks = {(trace.marker.color, trace.marker.symbol) for trace in figure.data}
+    assert len(looks) == len(figure.data) == len(methods)
+    losses = shown(loss_by_step(found))
+    assert len({(trace.line.color, trace.line.dash) for trace in losses.data}) == len(methods)
+
+
+def test_methods_stand_in_the_order_of_their_quality_and_full_precision_is_a_line() -> None:
+    found = samples([made(2.5, method="vote"), made(2.0, method="lion"), made(3.0, method="dgc")])
+    figure = shown(quality_by_bits(found))
+    assert [trace.name for trace in figure.data] == ["global Lion", "vote", "DGC, 4%"]
+    assert [shape.y0 for shape in figure.layout.shapes] == [2.0]
+    images = samples([made(40.0, task="resnet"), made(41.0, task="resnet", method="lion")])
+    assert [trace.name for trace in shown(quality_by_bits(images)).data] == ["global Lion", "vote"]
+
+
+def test_methods_that_differ_in_bits_alone_are_joined() -> None:
+    found = samples(
+        replace(made(method=method), bits_up=bits) for method, bits in (("log-4", 4.0), ("log-2", 2.0), ("vote", 1.0))
+    )
+    joined, vote = shown(quality_by_bits(found)).data
+    assert (joined.name, list(joined.x)) == ("log", [3.0, 5.0])
+    assert list(joined.text) == ["2 bits, log", "4 bits, log"]
+    assert (vote.name, list(vote.x)) == ("vote", [2.0])
+
+
+def test_one_method_that_fails_does_not_hide_the_others() -> None:
+    methods = ("vote", "midrise-2", "midrise-3", "midrise-4", "log-2", "log-3", "log-4", "float-4", "mean")
+    qualities = (3.14, 3.13, 3.12, 3.11, 3.13, 3.12, 3.11, 3.10, 4.5)
+    found = samples(made(value, method=method) for value, method in zip(qualities, methods, strict=True))
+    low, high = shown(quality_by_bits(found)).layout.yaxis.range
+    assert low < 3.10
+    assert 3.14 < high < 3.3
+    assert low - 0.01 < min(qualities) - 0.01 * (high - low)
+
+
+def test_agreement_is_shown_for_those_that_have_it() -> None:
+    looked = {"a": 0.5, "b": 1.0}
+    found = samples([made(agreement=looked), made(method="log-2", agreement=looked), made(method="dgc")])
+    figure = shown(quality_by_agreement(found))
+    assert {trace.name: list(trace.x) for trace in figure.data} == {"vote": [75.0], "2 bits, log": [75.0]}
+    assert quality_by_agreement(samples([made(agreement=looked), made(method="dgc")])) is None
+
+
+def test_quality_by_workers_needs_several_numbers_of_them() -> None:
+    assert quality_by_workers(samples([made(), made(method="lion")])) is None
+    (line,) = shown(quality_by_workers(samples([made(3.0, workers=8), made(4.0, workers=4)]))).data
+    assert (list(line.x), list(line.y)) == ([4, 8], [4.0, 3.0])
+
+
+def test_loss_curves_have_a_band_and_leave_the_first_steps_outside() -> None:
+    runs = [replace(made(seed=seed), train_losses=(90.0, *(3.0 - k / 10 + seed for k in range(19)))) for seed in (0, 1)]
+    figure = shown(loss_by_step(samples(runs)))
+    band, mean = figure.data
+    assert list(mean.y)[1:3] == [3.5, 3.4]
+    assert max(band.y) == 90.0
+    assert figure.layout.yaxis.range[1] < 4.0
+    assert loss_by_step(samples([made(None)])) is None
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def picture(height: float = 1.0) -> Picture:
+    return Picture(name="a", caption="C", figure=go.Figure(go.Scatter(x=[1, 2], y=[1.0, height])))
+
+
+def test_a_picture_is_current_as_long_as_its_figure_is_the_same(tmp_path: Path) -> None:
+    document = tmp_path / "page.md"
+    assert picture().to_markdown() == "![C](pictures/a.svg)\n"
+    assert not picture().is_current(document)
+    path = picture().path(document)
+    path.parent.mkdir()
+    path.write_text("<svg/>" + picture().stamp)
+    assert picture().is_current(document)
+    assert not picture(2.0).is_current(document)
+    assert draw([picture()], document) == []
+
+
+def test_without_what_draws_them_pictures_are_refused_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kaleido", None)
+    with pytest.raises(ConfigError, match=r"1 pictures of .*page.md are to be drawn, .*lioncub\[docs\]"):
+        draw([picture()], tmp_path / "page.md")
+
+
+def test_experiments_name_plots_that_there_are() -> None:
+    chosen = [name for preset in PRESETS.values() for each in preset.experiments.values() for name in each.pictures]
+    assert set(chosen) == set(KINDS)
+
+
+@pytest.mark.parametrize("preset", ["quick", "full"])
+def test_the_published_pictures_are_of_the_published_records(preset: str) -> None:
+    runs = read_runs([DOCS / "records" / "study" / f"{preset}.jsonl"])
+    published = pictures(PRESETS[preset], list(PRESETS[preset].experiments), runs, prefix=f"study-{preset}")
+    document = DOCS / "convergence.md"
+    assert [each.name for each in published if not each.is_current(document)] == []
+    known = {each.path(document) for each in published}
+    assert set((DOCS / "pictures").glob(f"study-{preset}-*")) == known
+    text = document.read_text(encoding="utf-8")
+    assert all(each.to_markdown() in text for each in published)
+
+
+# ---- what it takes ---------------------------------------------------------------------------------------------------
+
+
+def test_a_run_of_several_experiments_is_counted_once() -> None:
+    more = Experiment(question="?", methods=("vote", "mean"), tasks=("gpt",), workers=(4,), seeds=(0,))
+    preset = Preset(experiments={"first": EXPERIMENT, "second": more}, search=False)
+    todo, _ = remaining([EXPERIMENT, more], preset, [])
+    hour = [replace(made(), spec=spec, seconds=3600.0) for spec in todo if spec.workers == 4]
+    rows = cost_table(preset, ["first", "second"], hour).rows
+    assert [row[:4] for row in rows] == [
+        ["first", "4", "4", "4.00"],
+        ["second", "1", "0", "1.00"],
+        ["all", "5", "4", "5.00"],
+    ]
+    assert [row[4] for row in rows] == ["12.00", "1.00", "13.00"]  # eight workers see twice as much
+
+
+def test_the_full_set_fits_into_twelve_hours_of_two_cores() -> None:
+    runs = read_runs([DOCS / "records" / "study" / "full.jsonl"])
+    *_, total = cost_table(PRESETS["full"], list(EXPERIMENTS), runs).rows
+    assert float(total[4]) < 24
