@@ -10,6 +10,7 @@ from lioncub.study.presets import Experiment
 from lioncub.study.records import Run, Spec
 
 EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
+RATES = dict.fromkeys(METHODS, 1e-3)
 
 SPEC = Spec(
     task="gpt", method="vote", workers=4, seed=0, lr=1e-3, weight_decay=0.1, steps=12, examples=128

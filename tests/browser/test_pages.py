@@ -250,14 +250,14 @@ def test_the_benchmark_s_page_is_drawn(chromium: Chromium, pages: Pages, width: 
 
 def test_the_study_s_page_is_drawn(chromium: Chromium, pages: Pages) -> None:
     runs = read_runs([QUICK])
-    path = pages.write("study", study_page(PRESETS["quick"], ["parity"], runs))
+    path = pages.write("study", study_page(PRESETS["quick"], ["tradeoff"], runs))
     tab = chromium.open(path, dark=True)
     assert tab.errors() == []
     drawn = tab.evaluate(
         "Object.fromEntries(Array.from(document.querySelectorAll('.plot'), (plot) => [plot.id, "
         "plot.parentElement.hidden ? 0 : plot.querySelectorAll('.scatterlayer .trace').length]))"
     )
-    num_methods = len(PRESETS["quick"].experiments["parity"].methods)
+    num_methods = len(PRESETS["quick"].experiments["tradeoff"].methods)
     assert set(drawn) == set(KINDS)
     assert (drawn["bits"], drawn["workers"], drawn["losses"]) == (num_methods, 0, num_methods)
     tab.close()
@@ -266,7 +266,7 @@ def test_the_study_s_page_is_drawn(chromium: Chromium, pages: Pages) -> None:
 @pytest.mark.usefixtures("chromium")
 def test_pictures_of_documents_are_drawn(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
-    (picture,) = pictures(PRESETS["quick"], ["parity"], read_runs([QUICK]), prefix="p")
+    (picture,) = pictures(PRESETS["quick"], ["tradeoff"], read_runs([QUICK]), prefix="p")
     assert draw([picture], document) == [picture]
     svg = ElementTree.parse(picture.path(document)).getroot()
     texts = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}

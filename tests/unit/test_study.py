@@ -36,7 +36,7 @@ from lioncub.study.run import run_study
 from lioncub.study.tables import against_lion, memory_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
-from tests.made_up_runs import EXPERIMENT, SPEC, made
+from tests.made_up_runs import EXPERIMENT, RATES, SPEC, made
 
 
 @cache
@@ -283,6 +283,15 @@ def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None
     assert len(of_experiment(EXPERIMENT, preset, finished)) == 4
 
 
+def test_the_quick_preset_has_the_rates_that_the_full_one_found() -> None:
+    runs = read_runs([Path(__file__).parents[2] / "docs" / "records" / "study" / "full.jsonl"])
+    done = {run.spec.key: run for run in runs}
+    quick = PRESETS["quick"]
+    assert not [spec for spec in remaining(quick.experiments.values(), quick, [])[0] if spec.seed == SEARCH_SEED]
+    for method, lr in quick.rates.items():
+        assert found_lr("gpt", method, PRESETS["full"], done) == lr
+
+
 def test_codecs_that_are_compared_take_one_rate() -> None:
     experiment = replace(EXPERIMENT, lr_of="exact")
     preset = Preset(experiments={"e": experiment})
@@ -305,7 +314,7 @@ def test_a_search_that_diverges_everywhere_but_once_takes_that_one() -> None:
 @pytest.mark.usefixtures("small")
 def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(2,), seeds=(0, 1))
-    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, search=False, length=0.3))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES, length=0.3))
     config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
     monkeypatch.setattr("lioncub.study.run.pool", inline_pool)
     said = Console(file=io.StringIO(), width=200)
@@ -338,7 +347,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
 
 def test_a_pool_of_real_processes_makes_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Experiment(question="Q?", methods=("vote",), tasks=("gpt",), workers=(2,), seeds=(0, 1))
-    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, search=False, length=0.001))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES, length=0.001))
     config = StudyConfig(preset="tiny", jobs=2, out=tmp_path)
     runs = run_study(config, Console(file=io.StringIO()))
     assert {run.spec.seed for run in runs} == {0, 1}
@@ -367,7 +376,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     for settings, problem in (
         ({"preset": "huge"}, "no preset 'huge': choose from quick"),
-        ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from parity"),
+        ({"experiments": ("bits",)}, "preset quick has no experiment 'bits': choose from tradeoff"),
         ({"tasks": ("vit",)}, "no experiment here has a task 'vit': choose from gpt"),
         ({"preset": "full", "experiments": ("skew",), "tasks": ("resnet", "gpt")}, "a task 'gpt': choose from resnet"),
         ({"jobs": 0}, "jobs must be at least 1"),
@@ -376,7 +385,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
         ({"device": "abacus"}, "device=abacus: cannot be computed on"),
         ({"out": tmp_path / "file"}, "out must be a folder"),
         ({"records": (tmp_path / "none",)}, "there is no .*none"),
-        ({"docs": tmp_path / "file"}, "study:quick:parity:begin"),
+        ({"docs": tmp_path / "file"}, "study:quick:tradeoff:begin"),
     ):
         with pytest.raises(ConfigError, match=problem):
             StudyConfig(**settings)
@@ -508,7 +517,7 @@ def test_rates_are_named_where_they_vary() -> None:
 
 
 def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
-    preset = Preset(experiments={"<e>": EXPERIMENT}, search=False)
+    preset = Preset(experiments={"<e>": EXPERIMENT}, rates=RATES)
     todo, _ = remaining([EXPERIMENT], preset, [])
     runs = [replace(made(2.0 + spec.seed), spec=spec) for spec in todo]
     html = page(preset, ["<e>"], runs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -16,8 +17,8 @@ from lioncub.study.plan import remaining
 from lioncub.study.plots import KINDS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
 from lioncub.study.presets import BASELINES, EXPERIMENTS, LIONS, PRESETS, Experiment, Preset
 from lioncub.study.records import read_runs
-from lioncub.study.results import samples
-from tests.made_up_runs import EXPERIMENT, made
+from lioncub.study.results import of_experiment, samples
+from tests.made_up_runs import EXPERIMENT, RATES, made
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -137,12 +138,31 @@ def test_the_published_pictures_are_of_the_published_records(preset: str) -> Non
     assert all(each.to_markdown() in text for each in published)
 
 
+def test_the_quick_set_has_the_order_that_the_full_one_is_sure_of() -> None:
+    found = {}
+    for name in ("quick", "full"):
+        preset = PRESETS[name]
+        runs = read_runs([DOCS / "records" / "study" / f"{name}.jsonl"])
+        samples = of_experiment(preset.experiments["tradeoff"], preset, runs)
+        found[name] = {sample.one.spec.method: sample for sample in samples if sample.one.spec.task == "gpt"}
+    told_apart = 0
+    for one, other in combinations(found["quick"], 2):
+        full, quick = (found[name][one].against(found[name][other]) for name in ("full", "quick"))
+        assert full is not None
+        assert full.error is not None
+        assert quick is not None
+        if abs(full.mean) > 2 * full.error:
+            told_apart += 1
+            assert full.mean * quick.mean > 0, (one, other, full, quick)
+    assert told_apart > 20
+
+
 # ---- what it takes ---------------------------------------------------------------------------------------------------
 
 
 def test_a_run_of_several_experiments_is_counted_once() -> None:
     more = Experiment(question="?", methods=("vote", "mean"), tasks=("gpt",), workers=(4,), seeds=(0,))
-    preset = Preset(experiments={"first": EXPERIMENT, "second": more}, search=False)
+    preset = Preset(experiments={"first": EXPERIMENT, "second": more}, rates=RATES)
     todo, _ = remaining([EXPERIMENT, more], preset, [])
     hour = [replace(made(), spec=spec, seconds=3600.0) for spec in todo if spec.workers == 4]
     rows = cost_table(preset, ["first", "second"], hour).rows

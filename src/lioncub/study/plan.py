@@ -19,9 +19,8 @@ def search(task: str, method: str, length: float) -> list[Spec]:
 
 def found_lr(task: str, method: str, preset: Preset, done: Mapping[str, Run]) -> float | None:
     """The learning rate; None while the search for it is not finished."""
-    grid = TASKS[task].lrs[METHODS[method].family]
-    if not preset.search:
-        return grid[(len(grid) - 1) // 2]
+    if method in preset.rates:
+        return preset.rates[method]
     runs = [done.get(spec.key) for spec in search(task, method, preset.length)]
     finished = [run for run in runs if run is not None]
     if len(finished) < len(runs):
@@ -41,7 +40,7 @@ def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tu
     for task, method in product(experiment.tasks, experiment.methods):
         whose = experiment.lr_of or method
         lr = found_lr(task, whose, preset, done)
-        if preset.search:
+        if whose not in preset.rates:
             searches += search(task, whose, preset.length)
         if lr is None:
             complete = False

@@ -1,6 +1,6 @@
 """What is run: experiments of named size. A preset says which tasks, how many seeds, and what each experiment compares.
 
-Learning rates are not written here: every method is given the same search, over its family's grid in
+Learning rates are not chosen here: every method is given the same search, over its family's grid in
 :mod:`lioncub.study.tasks`, at :data:`SEARCH_WORKERS` workers with a seed that no figure uses. The search's winner by
 training loss is used at every number of workers. Where codecs are compared with one another, all take one rate.
 
@@ -47,8 +47,8 @@ class Preset:
     """Experiments by name, and how the learning rates are found."""
 
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
-    search: bool = True
-    """False: the middle of every grid, or what is just below it, is taken as it is."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Learning rates by method, where they have been searched already; the others' are searched."""
     length: float = 1.0
 
 
@@ -172,19 +172,31 @@ EXPERIMENTS: dict[str, Experiment] = {
     ),
 }
 
+FOUND_ON_GPT = {
+    "adamw": 1e-2,
+    "lion": 3e-3,
+    "vote": 3e-3,
+    "mean": 3e-3,
+    "cub-4": 3e-3,
+    "terngrad": 0.3,
+    "dgc": 1.0,
+    "graddrop": 0.3,
+    "signum-vote": 1e-3,
+}
+"""The rates that the full set's search found, for those who have no time to search."""
+
 PRESETS: dict[str, Preset] = {
     "quick": Preset(
         experiments={
-            "parity": Experiment(
+            "tradeoff": Experiment(
                 question="The trade-off of quality and bits, in a few minutes.",
-                methods=("adamw", "lion", "vote", "mean", "float-4", "terngrad", "dgc", "graddrop", "signum-vote"),
+                methods=tuple(FOUND_ON_GPT),
                 tasks=("gpt",),
                 seeds=(0,),
                 pictures=("bits",),
             )
         },
-        search=False,
-        length=3 / 7,
+        rates=FOUND_ON_GPT,
     ),
     "full": Preset(experiments=EXPERIMENTS),
     "paper": Preset(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lioncub.publish.grid import Grid
-from lioncub.publish.units import counted
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
@@ -94,7 +93,8 @@ def table(title: str, found: Sequence[Sample]) -> Grid:
         title,
         ["method", "bits up", "bits down", *conditions],
         rows,
-        f"{task.unit[0].upper()}{task.unit[1:]} ({best}), mean ± standard error over {counted(seeds, 'seed')}"
+        f"{task.unit[0].upper()}{task.unit[1:]} ({best}), "
+        + ("one seed" if seeds == 1 else f"mean ± standard error over {seeds} seeds")
         + (", or as many as are in brackets: compare those with the next table only. " if fewer else ". ")
         + "Bits per parameter and step, from the encoded bytes.",
     )
