@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-faults sanitize bench format clean network browser
+.PHONY: demo test test-faults sanitize bench figures format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
@@ -24,6 +24,11 @@ sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, Undefine
 
 bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
 	$(BIN)/lioncub bench kernels
+
+STUDY := $(BIN)/lioncub study --no-run --docs docs/convergence.md --out build/figures
+figures: $(VENV)/.dev browser ## every table and picture of docs/convergence.md, from its records
+	$(STUDY) --preset quick --records docs/records/study/quick.jsonl
+	$(STUDY) --preset full --records docs/records/study/full.jsonl
 
 format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff check --fix src tests

@@ -33,7 +33,7 @@ from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment,
 from lioncub.study.records import Run, parse_run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
-from lioncub.study.tables import against_lion, memory_table, table, tables
+from lioncub.study.tables import against_lion, memory_table, seed_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
 from tests.made_up_runs import EXPERIMENT, RATES, SPEC, made
@@ -509,6 +509,13 @@ def test_agreement_and_divergence_by_layer() -> None:
     assert agreement.rows == [["vote, 4 workers", "50", "50"]]
     assert drift.rows == [["vote, 4 workers", "0.5", "0.5"]]
     assert agreement_table("T", samples([made(method="lion")])) is None
+
+
+def test_figures_seed_by_seed() -> None:
+    found = samples([made(2.0, seed=0), made(None, seed=4), made(3.0, method="lion", seed=4)])
+    grid = seed_table("T", found)
+    assert list(grid.headings) == ["method", "seed 0", "seed 4"]
+    assert grid.rows == [["vote", "2.000", "not finite"], ["global Lion", "–", "3.000"]]
 
 
 def test_rates_are_named_where_they_vary() -> None:

@@ -36,6 +36,8 @@ class Experiment:
     decay_factors: tuple[float, ...] = (1.0,)
     by_layer: bool = False
     """Whether agreement and divergence are shown by the kind of layer."""
+    by_seed: bool = False
+    """Whether each seed's figures are shown."""
     memory: bool = False
     """Whether the memory that runs took is shown."""
     pictures: tuple[str, ...] = ()
@@ -79,6 +81,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt",),
         seeds=(0, 1, 2, 3, 4, 5),
         by_layer=True,
+        by_seed=True,
         pictures=("agreement",),
     ),
     "parity": Experiment(

@@ -21,12 +21,24 @@ def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Gr
     for view in views(preset, names, runs):
         grids.append(table(f"{view.title}: {view.experiment.question}", view.found))
         grids += against_lion(view.title, view.found)
+        if view.experiment.by_seed:
+            grids.append(seed_table(f"{view.title}: seed by seed", view.found))
         if view.experiment.memory:
             grids.append(memory_table(f"{view.title}: memory", view.found))
         if view.experiment.by_layer:
             by_layer = (each(view.title, view.found) for each in (agreement_table, divergence_table))
             grids += [grid for grid in by_layer if grid is not None]
     return grids
+
+
+def seed_table(title: str, found: Sequence[Sample]) -> Grid:
+    """A column for each seed."""
+    seeds = sorted({run.spec.seed for sample in found for run in sample.runs})
+    rows = []
+    for sample in found:
+        own = {run.spec.seed: Sample((run,)) for run in sample.runs}
+        rows.append([sample.one.label, *(quality(own.get(seed)) for seed in seeds)])
+    return Grid(title, ["method", *(f"seed {seed}" for seed in seeds)], rows)
 
 
 def memory_table(title: str, found: Sequence[Sample]) -> Grid:
