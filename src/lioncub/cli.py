@@ -22,7 +22,7 @@ from lioncub.data.config import DataConfig
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.lab.config import LabConfig
 from lioncub.report.config import ReportConfig
-from lioncub.study.config import StudyConfig
+from lioncub.study.config import StudyConfig, named_experiments
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -230,8 +230,12 @@ def study(
     preset: Annotated[
         str, typer.Option(help="How much: quick, full, or paper: the papers' own settings, for GPUs.")
     ] = StudyConfig.preset,
-    experiments: Annotated[str, typer.Option(help="Some of the preset's, separated by commas; all of them.")] = "",
-    tasks: Annotated[str, typer.Option(help="Some of their tasks, separated by commas; all of them.")] = "",
+    experiments: Annotated[
+        str, typer.Option(help=f"Some, separated by commas. {named_experiments()}", show_default="all of the preset")
+    ] = "",
+    tasks: Annotated[
+        str, typer.Option(help="Some of gpt, vit and resnet, separated by commas.", show_default="all they have")
+    ] = "",
     jobs: Annotated[int, typer.Option(help="Runs at a time, a core each.")] = StudyConfig.jobs,
     device: Annotated[str, typer.Option(help="Where gradients are computed: cpu, cuda, cuda:1.")] = StudyConfig.device,
     minutes: Annotated[float | None, typer.Option(help="Begin no run after so long.", show_default="no limit")] = None,

@@ -22,7 +22,8 @@ from lioncub.report.comparison import places_of
 from lioncub.report.comparison_page import page
 from lioncub.report.headline import headline
 from lioncub.study.page import page as study_page
-from lioncub.study.plots import KINDS, pictures
+from lioncub.study.plots import PLOTS as STUDY_PLOTS
+from lioncub.study.plots import pictures
 from lioncub.study.presets import PRESETS
 from lioncub.study.records import read_runs
 from tests.browser.chromium import Chromium, find_chromium
@@ -258,7 +259,7 @@ def test_the_study_s_page_is_drawn(chromium: Chromium, pages: Pages) -> None:
         "plot.parentElement.hidden ? 0 : plot.querySelectorAll('.scatterlayer .trace').length]))"
     )
     num_methods = len(PRESETS["quick"].experiments["tradeoff"].methods)
-    assert set(drawn) == set(KINDS)
+    assert set(drawn) == set(STUDY_PLOTS)
     assert (drawn["bits"], drawn["workers"], drawn["losses"]) == (num_methods, 0, num_methods)
     tab.close()
 

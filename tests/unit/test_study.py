@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -28,7 +29,7 @@ from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
 from lioncub.study.page import page
-from lioncub.study.plan import found_lr, remaining, search
+from lioncub.study.plan import next_rate, remaining, search
 from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment, Preset
 from lioncub.study.records import Run, parse_run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
@@ -85,7 +86,7 @@ def test_every_method_trains(method: str) -> None:
     family = METHODS[method].family
     run = train(replace(SPEC, method=method, workers=2, steps=2, lr=TASKS["gpt"].lrs[family][1]))
     assert run.quality is not None
-    assert 0 < run.bits < 64.01
+    assert 0 < run.bits_up + run.bits_down < 64.01
 
 
 @pytest.mark.usefixtures("small")
@@ -260,18 +261,23 @@ def test_every_method_of_an_experiment_can_be_made_for_its_tasks(preset: str) ->
         assert made.numel == sum(param.numel() for param in models[task].parameters())
 
 
+def by_key(runs: Sequence[Run]) -> dict[str, Run]:
+    return {run.spec.key: run for run in runs}
+
+
 def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None:
     preset = Preset(experiments={"e": EXPERIMENT})
     todo, more = remaining([EXPERIMENT], preset, [])
-    assert todo == search("gpt", "lion", 1.0) + search("gpt", "vote", 1.0)
+    assert todo == [spec for method in ("lion", "vote") for spec in search("gpt", method, preset, {})[0]]
+    assert [spec.lr for spec in todo] == 2 * list(TASKS["gpt"].lrs["lion"])
     assert more
     ends = [2.0, 1.0, 3.0, 4.0]
     done = [
         replace(made(end=end), spec=spec, quality=end)
         for method in ("lion", "vote")
-        for end, spec in zip(ends, search("gpt", method, 1.0), strict=True)
+        for end, spec in zip(ends, search("gpt", method, preset, {})[0], strict=True)
     ]
-    assert found_lr("gpt", "vote", preset, {run.spec.key: run for run in done}) == TASKS["gpt"].lrs["lion"][1]
+    assert search("gpt", "vote", preset, by_key(done))[1] == TASKS["gpt"].lrs["lion"][1]
     todo, more = remaining([EXPERIMENT], preset, done)
     assert not more
     assert [(spec.method, spec.workers, spec.seed) for spec in todo] == [
@@ -285,18 +291,17 @@ def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None
 
 def test_the_quick_preset_has_the_rates_that_the_full_one_found() -> None:
     runs = read_runs([Path(__file__).parents[2] / "docs" / "records" / "study" / "full.jsonl"])
-    done = {run.spec.key: run for run in runs}
     quick = PRESETS["quick"]
     assert not [spec for spec in remaining(quick.experiments.values(), quick, [])[0] if spec.seed == SEARCH_SEED]
     for method, lr in quick.rates.items():
-        assert found_lr("gpt", method, PRESETS["full"], done) == lr
+        assert search("gpt", method, PRESETS["full"], by_key(runs))[1] == lr
 
 
 def test_codecs_that_are_compared_take_one_rate() -> None:
     experiment = replace(EXPERIMENT, lr_of="exact")
     preset = Preset(experiments={"e": experiment})
     todo, more = remaining([experiment], preset, [])
-    assert (todo, more) == (search("gpt", "exact", 1.0), True)
+    assert (todo, more) == (search("gpt", "exact", preset, {})[0], True)
     done = [replace(made(end=end), spec=spec) for end, spec in zip((2.0, 3.0, 1.0, 4.0), todo, strict=True)]
     todo, more = remaining([experiment], preset, done)
     assert {(spec.method, spec.lr) for spec in todo} == {("lion", 3e-3), ("vote", 3e-3)}
@@ -305,10 +310,51 @@ def test_codecs_that_are_compared_take_one_rate() -> None:
 
 def test_a_search_that_diverges_everywhere_but_once_takes_that_one() -> None:
     preset = Preset(experiments={"e": EXPERIMENT})
-    specs = search("gpt", "vote", 1.0)
+    specs, _ = search("gpt", "vote", preset, {})
     done = {spec.key: replace(made(None), spec=spec) for spec in specs}
     done[specs[2].key] = replace(made(), spec=specs[2])
-    assert found_lr("gpt", "vote", preset, done) == specs[2].lr
+    assert search("gpt", "vote", preset, done)[1] == specs[2].lr
+
+
+@pytest.mark.parametrize(
+    ("ends", "tried", "found"),
+    [
+        ((4.0, 3.0, 2.0, 1.0, 2.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 1e-2),
+        ((1.0, 2.0, 3.0, 4.0, 0.5, 0.9), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2), 1e-4),
+        ((4.0, 3.0, 2.0, 1.0, 0.5, 0.4, 0.3), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 1e-1),
+    ],
+    ids=["the end was best", "one below is better", "it ends somewhere"],
+)
+def test_a_search_goes_on_beyond_the_end_of_its_grid(
+    ends: tuple[float, ...], tried: tuple[float, ...], found: float
+) -> None:
+    preset = Preset(experiments={"e": EXPERIMENT})
+    done: dict[str, Run] = {}
+    for end in ends:
+        wanted, lr = search("gpt", "vote", preset, done)
+        todo = [spec for spec in wanted if spec.key not in done]
+        if lr is not None:
+            break
+        done[todo[0].key] = replace(made(end=end), spec=todo[0])
+    wanted, lr = search("gpt", "vote", preset, done)
+    assert tuple(spec.lr for spec in wanted) == tried
+    assert lr == found
+
+
+def test_what_was_found_is_shown_while_the_search_goes_on() -> None:
+    preset = Preset(experiments={"e": EXPERIMENT}, rates={"lion": 1e-3})
+    wanted, _ = search("gpt", "vote", preset, {})
+    searched = [replace(made(end=end), spec=spec) for end, spec in zip((1.0, 2.0, 3.0, 4.0), wanted, strict=True)]
+    run = made(lr=wanted[0].lr, workers=4, seed=0, steps=wanted[0].steps)
+    assert search("gpt", "vote", preset, by_key(searched))[1] is None
+    assert remaining([EXPERIMENT], preset, searched)[1]
+    assert [sample.one for sample in of_experiment(EXPERIMENT, preset, [*searched, run])] == [run]
+    assert of_experiment(EXPERIMENT, preset, [*searched[1:], run]) == []
+
+
+def test_rates_are_one_three_ten() -> None:
+    assert [next_rate(lr, up=True) for lr in (3e-4, 1e-3, 0.3, 1.0)] == [1e-3, 3e-3, 1.0, 3.0]
+    assert [next_rate(lr, up=False) for lr in (3e-4, 1e-3, 0.3, 1.0)] == [1e-4, 3e-4, 0.1, 0.3]
 
 
 @pytest.mark.usefixtures("small")
@@ -334,7 +380,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     document = tmp_path / "page.md"
     document.write_text(
         "Before.\n<!-- study:tiny:e:begin -->\n<!-- study:tiny:e:end -->\n"
-        "<!-- study:tiny:cost:begin -->\n<!-- study:tiny:cost:end -->\nAfter.\n"
+        "<!-- study:tiny:effort:begin -->\n<!-- study:tiny:effort:end -->\nAfter.\n"
     )
     monkeypatch.delattr("lioncub.study.run.pool")  # nothing is trained
     run_study(replace(config, docs=document, run=False), said)
@@ -343,6 +389,17 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     assert "| all | 4 | 0 |" in written
     assert written.startswith("Before.\n")
     assert written.endswith("After.\n")
+
+
+@pytest.mark.usefixtures("small")
+def test_runs_on_other_data_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tiny = Experiment(question="Q?", methods=("vote",), tasks=("gpt",), workers=(2,), seeds=(0,))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES))
+    config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
+    config.own_records.write_text(made().to_json() + "\n")
+    with pytest.raises(StudyError, match=r"learn from stdlib now, but .* from made.*another --out"):
+        run_study(config, Console(file=io.StringIO()))
+    run_study(replace(config, run=False), Console(file=io.StringIO()))
 
 
 def test_a_pool_of_real_processes_makes_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -481,8 +538,8 @@ def test_methods_are_held_against_full_precision() -> None:
     found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
     (grid,) = against_lion("T", found)
     assert grid.rows == [
-        ["vote", "4 workers", "2.00", "2", "-0.0200 ± 0.0800", "yes", "no"],
-        ["mean of signs", "4 workers", "2.00", "2", "-0.5100 ± 0.0100", "no", "yes"],
+        ["vote", "4 workers", "2.00", "2", "-0.0200 ± 0.0800", "-1.0365 to +0.9965", "yes", "no"],
+        ["mean of signs", "4 workers", "2.00", "2", "-0.5100 ± 0.0100", "-0.6371 to -0.3829", "no", "yes"],
     ]
     assert "Against global Lion" in grid.note
     assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error

@@ -13,12 +13,13 @@ import pytest
 
 from lioncub.errors import ConfigError
 from lioncub.publish.pictures import Picture, draw
-from lioncub.study.cost import cost_table
-from lioncub.study.plan import remaining
-from lioncub.study.plots import KINDS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
+from lioncub.study.effort import cost_table, rates_table, tasks_table
+from lioncub.study.plan import remaining, search
+from lioncub.study.plots import PLOTS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
 from lioncub.study.presets import BASELINES, EXPERIMENTS, LIONS, PRESETS, Experiment, Preset
 from lioncub.study.records import read_runs
 from lioncub.study.results import of_experiment, samples
+from lioncub.study.tasks import TASKS
 from tests.made_up_runs import EXPERIMENT, RATES, made
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -69,6 +70,21 @@ def test_one_method_that_fails_does_not_hide_the_others() -> None:
     assert low < 3.10
     assert 3.14 < high < 3.3
     assert low - 0.01 < min(qualities) - 0.01 * (high - low)
+
+
+def test_what_is_outside_the_frame_is_named() -> None:
+    found = samples([*(made(3.0 + k / 100, method=f"midrise-{k}") for k in (2, 3, 4, 5, 8)), made(4.5, method="mean")])
+    figure = shown(quality_by_bits(found))
+    assert [note.text for note in figure.layout.annotations] == ["outside: mean of signs"]
+    assert not shown(quality_by_bits(found[:5])).layout.annotations
+
+
+def test_one_point_does_not_stand_for_several_rates_or_mixes() -> None:
+    several = samples(made(3.0, lr=lr, workers=workers) for lr in (1e-3, 3e-3) for workers in (4, 8))
+    assert [kind.draw(several) for kind in PLOTS.values()] == [None] * len(PLOTS)
+    runs = [made(3.0 + k, method=m, task="resnet", skew=s) for k, s in enumerate((None, 0.1)) for m in ("vote", "lion")]
+    figure = shown(quality_by_bits(samples(runs)))
+    assert [list(trace.y) for trace in figure.data] == [[3.0], [3.0]]
 
 
 def test_agreement_is_shown_for_those_that_have_it() -> None:
@@ -124,7 +140,7 @@ def test_without_what_draws_them_pictures_are_refused_with_what_to_do(
 
 def test_experiments_name_plots_that_there_are() -> None:
     chosen = [name for preset in PRESETS.values() for each in preset.experiments.values() for name in each.pictures]
-    assert set(chosen) == set(KINDS)
+    assert set(chosen) == set(PLOTS)
 
 
 @pytest.mark.parametrize("preset", ["quick", "full"])
@@ -204,6 +220,24 @@ def test_a_run_of_several_experiments_is_counted_once() -> None:
         ["all", "5", "4", "5.00"],
     ]
     assert [row[4] for row in rows] == ["12.00", "1.00", "13.00"]  # eight workers see twice as much
+
+
+def test_rates_are_shown_with_those_that_were_tried() -> None:
+    preset = Preset(experiments={"e": EXPERIMENT}, rates={"vote": 1e-3})
+    grid = TASKS["gpt"].lrs["lion"]
+    assert rates_table(preset, ["e"], []) is None
+    wanted, _ = search("gpt", "lion", preset, {})
+    runs = [replace(made(end=abs(spec.lr - 1e-3)), spec=spec) for spec in wanted]
+    shown = rates_table(preset, ["e"], runs)
+    assert shown is not None
+    assert shown.rows == [["global Lion", f"0.001 of {grid[0]:g} to {grid[-1]:g}"]]
+
+
+def test_the_tasks_are_described_by_what_they_are() -> None:
+    (row,) = tasks_table(["resnet"]).rows
+    task = TASKS["resnet"]
+    assert row[:3] == ["resnet", task.job, str(task.steps)]
+    assert row[3:6] == [f"{task.examples} images", f"{8 * task.examples * task.steps:,} images", "2,000 images"]
 
 
 def test_the_full_set_fits_into_twelve_hours_of_two_cores() -> None:

@@ -53,7 +53,7 @@ def l3_bytes(path: Path = L3) -> int:
 
 
 def commit(file: Path) -> str:
-    """The commit that ``file`` belongs to, with a + where its repository has changes; "" outside of one."""
+    """The commit that ``file`` belongs to, with a + where its sources have changes; "" outside of one."""
 
     def git(*arguments: str) -> str:
         command = ["git", "-C", str(file.parent), *arguments]
@@ -61,6 +61,7 @@ def commit(file: Path) -> str:
 
     try:
         git("ls-files", "--error-unmatch", file.name)  # a repository may surround a folder of installed packages
-        return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain", "-uno") else "")
+        changes = git("status", "--porcelain", "-uno", "--", ":/src", ":/native")
+        return git("rev-parse", "--short=12", "HEAD") + ("+" if changes else "")
     except (OSError, subprocess.SubprocessError):
         return ""

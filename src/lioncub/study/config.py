@@ -10,7 +10,12 @@ from lioncub.errors import ConfigError
 from lioncub.publish.docs import Markers
 from lioncub.study.presets import PRESETS, Experiment
 
-COST = "cost"
+EFFORT = "effort"
+
+
+def named_experiments() -> str:
+    """For those who ask what there is."""
+    return "; ".join(f"{name}: {', '.join(preset.experiments)}" for name, preset in PRESETS.items())
 
 
 def check_device(name: str) -> None:
@@ -77,7 +82,7 @@ class StudyConfig:
     @property
     def markers(self) -> dict[str, Markers]:
         """By experiment, and those of what they all take."""
-        blocks = self.chosen if self.experiments else (*self.chosen, COST)
+        blocks = self.chosen if self.experiments else (*self.chosen, EFFORT)
         return {name: Markers(f"study:{self.preset}:{name}") for name in blocks}
 
     @property

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from lioncub.publish.grid import paragraph
 from lioncub.publish.page import Plot, chooser, document, plots
-from lioncub.study.plots import KINDS
+from lioncub.study.plots import PLOTS
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
 from lioncub.study.results import views
@@ -21,7 +21,7 @@ def page(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> str:
         *(paragraph(view.experiment.question, "lead", number) for number, view in enumerate(shown)),
         plots(
             Plot(name=name, views=[kind.draw(view.found) for view in shown], caption=kind.caption)
-            for name, kind in KINDS.items()
+            for name, kind in PLOTS.items()
         ),
         *(
             f'<div data-view="{number}">{table(view.title, view.found).to_html()}</div>\n'

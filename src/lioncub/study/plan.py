@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 
@@ -10,26 +11,47 @@ from lioncub.study.presets import SEARCH_SEED, SEARCH_WORKERS, Experiment, Prese
 from lioncub.study.records import Run, Spec
 from lioncub.study.tasks import TASKS
 
-
-def search(task: str, method: str, length: float) -> list[Spec]:
-    """The runs by which a method's learning rate for a task is found."""
-    family = METHODS[method].family
-    return [_spec(task, method, SEARCH_WORKERS, SEARCH_SEED, lr, length) for lr in TASKS[task].lrs[family]]
+MOST_BEYOND = 2
+"""How many rates a search may try beyond its grid."""
 
 
-def found_lr(task: str, method: str, preset: Preset, done: Mapping[str, Run]) -> float | None:
-    """The learning rate; None while the search for it is not finished."""
+def search(
+    task: str, method: str, preset: Preset, done: Mapping[str, Run], *, so_far: bool = False
+) -> tuple[list[Spec], float | None]:
+    """The runs by which a method's learning rate is found, and the rate; None while they are not finished.
+
+    The family's grid, the same for each of its methods; and where the best is at an end of it, what is beyond.
+    ``so_far``: as long as that has not been tried, the best of the grid.
+    """
+    best: float | None = None
     if method in preset.rates:
-        return preset.rates[method]
-    runs = [done.get(spec.key) for spec in search(task, method, preset.length)]
-    finished = [run for run in runs if run is not None]
-    if len(finished) < len(runs):
-        return None
-    return min(finished, key=lambda run: run.end_loss).spec.lr
+        return [], preset.rates[method]
+    rates = list(TASKS[task].lrs[METHODS[method].family])
+    for tries_left in reversed(range(MOST_BEYOND + 1)):
+        wanted = [_spec(task, method, SEARCH_WORKERS, SEARCH_SEED, lr, preset.length) for lr in rates]
+        runs = [done[spec.key] for spec in wanted if spec.key in done]
+        if len(runs) < len(wanted):
+            break
+        best = min(runs, key=lambda run: run.end_loss).spec.lr
+        if rates[0] < best < rates[-1] or not tries_left:
+            return wanted, best
+        if best == rates[0]:
+            rates.insert(0, next_rate(best, up=False))
+        else:
+            rates.append(next_rate(best, up=True))
+    return wanted, best if so_far else None
 
 
-def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tuple[list[Spec], bool]:
-    """The experiment's runs as far as they are known, and whether those are all.
+def next_rate(lr: float, *, up: bool) -> float:
+    """Of 1, 3, 10, 30, …: the one above or below."""
+    steps = round(2 * math.log10(lr)) + (1 if up else -1)
+    return float(f"{1 if steps % 2 == 0 else 3}e{steps // 2}")
+
+
+def specs(
+    experiment: Experiment, preset: Preset, done: Mapping[str, Run], *, so_far: bool = False
+) -> tuple[list[Spec], bool]:
+    """The experiment's runs as far as they are known, and whether those are all; ``so_far``: see :func:`search`.
 
     Searches come first, then the fewest workers, which take the least time, task after task and seed after seed: where
     time ends, methods have been run as often.
@@ -38,10 +60,8 @@ def specs(experiment: Experiment, preset: Preset, done: Mapping[str, Run]) -> tu
     runs: list[Spec] = []
     complete = True
     for task, method in product(experiment.tasks, experiment.methods):
-        whose = experiment.lr_of or method
-        lr = found_lr(task, whose, preset, done)
-        if whose not in preset.rates:
-            searches += search(task, whose, preset.length)
+        tried, lr = search(task, experiment.lr_of or method, preset, done, so_far=so_far)
+        searches += tried
         if lr is None:
             complete = False
             continue

@@ -14,7 +14,7 @@ from lioncub.publish.page import COLOURS, drawn, figure
 from lioncub.publish.pictures import Picture
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, views
+from lioncub.study.results import Sample, rates_vary, views
 from lioncub.study.tasks import TASKS
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -25,7 +25,7 @@ SETTLED = 0.1
 
 
 @dataclass(frozen=True)
-class Kind:
+class PlotKind:
     """A plot that each experiment can have on each task."""
 
     caption: str
@@ -48,6 +48,7 @@ def quality_by_agreement(found: Sequence[Sample]) -> go.Figure | None:
 
 def quality_by_workers(found: Sequence[Sample]) -> go.Figure | None:
     """None where there is only one number of workers."""
+    found = _plain(found)
     counts = sorted({sample.one.spec.workers for sample in found})
     if len(counts) < 2:
         return None
@@ -99,11 +100,11 @@ def loss_by_step(found: Sequence[Sample]) -> go.Figure | None:
     return result
 
 
-KINDS: dict[str, Kind] = {
-    "bits": Kind("Quality against bits", quality_by_bits),
-    "agreement": Kind("Quality against agreement with the exact sign", quality_by_agreement),
-    "workers": Kind("Quality against workers", quality_by_workers),
-    "losses": Kind("Training loss", loss_by_step),
+PLOTS: dict[str, PlotKind] = {
+    "bits": PlotKind("Quality against bits", quality_by_bits),
+    "agreement": PlotKind("Quality against agreement with the exact sign", quality_by_agreement),
+    "workers": PlotKind("Quality against workers", quality_by_workers),
+    "losses": PlotKind("Training loss", loss_by_step),
 }
 
 
@@ -114,7 +115,7 @@ def pictures(preset: Preset, names: Sequence[str], runs: Sequence[Run], *, prefi
             name=f"{prefix}-{view.name}-{view.task}-{name}", caption=f"{view.title}: {kind.caption}", figure=drawing
         )
         for view in views(preset, names, runs)
-        for name, kind in KINDS.items()
+        for name, kind in PLOTS.items()
         if name in view.experiment.pictures and (drawing := kind.draw(view.found)) is not None
     ]
 
@@ -150,7 +151,26 @@ def _points(
     for sample in here:
         if sample.is_full_precision:
             result.add_hline(y=sample.quality, line={"dash": "dot", "width": 1, "color": "gray"})
+    return _with_outsiders(result, here, place)
+
+
+def _with_outsiders(result: go.Figure, found: Sequence[Sample], place: Callable[[Sample], float | None]) -> go.Figure:
+    """Name those that are outside the frame."""
+    lost = [
+        sample.one.label
+        for sample in found
+        if _is_outside(sample.quality, result.layout.yaxis) or _is_outside(place(sample), result.layout.xaxis)
+    ]
+    if lost:
+        result.add_annotation(
+            text=drawn(f"outside: {'; '.join(lost)}"),
+            xref="paper", yref="paper", x=0.01, y=0.99, xanchor="left", yanchor="top", showarrow=False,
+        )  # fmt: skip
     return result
+
+
+def _is_outside(value: float | None, axis: Any) -> bool:
+    return value is not None and axis.range is not None and not axis.range[0] <= value <= axis.range[1]
 
 
 def _quality_axis(found: Sequence[Sample]) -> dict[str, Any]:
@@ -174,8 +194,13 @@ def _frame(values: Sequence[float]) -> dict[str, Any]:
     return {"range": [first - room, last + room]}
 
 
+def _plain(found: Sequence[Sample]) -> list[Sample]:
+    """Those whose workers see the same data; none where rates vary: one point of a method would not stand for it."""
+    return [] if rates_vary(found) else [sample for sample in found if sample.one.spec.skew is None]
+
+
 def _usual(found: Sequence[Sample]) -> list[Sample]:
-    return [sample for sample in found if sample.one.spec.workers == usual_workers(found)]
+    return [sample for sample in _plain(found) if sample.one.spec.workers == usual_workers(found)]
 
 
 def _family(sample: Sample) -> str:

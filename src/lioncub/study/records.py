@@ -71,10 +71,6 @@ class Run:
     command: str = ""
 
     @property
-    def bits(self) -> float:
-        return self.bits_up + self.bits_down
-
-    @property
     def end_loss(self) -> float:
         """The training loss over the last tenth: what learning rates are chosen by, so that no test data is."""
         if self.loss is None or not self.train_losses:

@@ -103,10 +103,12 @@ class Gain:
     @property
     def is_certain(self) -> bool | None:
         """Whether it differs from zero at the level of 5%, by Student's t: few seeds know little of their own error."""
-        if self.error is None:
-            return None
-        quantile = STUDENT[min(self.seeds - 1, len(STUDENT)) - 1]
-        return abs(self.mean) > quantile * self.error
+        return None if self.reach is None else abs(self.mean) > self.reach
+
+    @property
+    def reach(self) -> float | None:
+        """Half the width of the interval that holds the true difference with 95%."""
+        return None if self.error is None else STUDENT[min(self.seeds - 1, len(STUDENT)) - 1] * self.error
 
 
 def standard_error(values: Sequence[float]) -> float | None:
@@ -125,9 +127,17 @@ def samples(runs: Iterable[Run]) -> list[Sample]:
 def of_experiment(experiment: Experiment, preset: Preset, runs: Sequence[Run]) -> list[Sample]:
     """The experiment's samples as far as they are made, without the searches."""
     done = {run.spec.key: run for run in runs}
-    wanted, _ = specs(experiment, preset, done)
+    wanted, _ = specs(experiment, preset, done, so_far=True)
     seeds = set(experiment.seeds)
     return samples(done[spec.key] for spec in wanted if spec.key in done and spec.seed in seeds)
+
+
+def rates_vary(found: Sequence[Sample]) -> bool:
+    """Whether a method was run with several learning rates or decays."""
+    rates: dict[str, set[tuple[float, float]]] = {}
+    for sample in found:
+        rates.setdefault(sample.one.label, set()).add((sample.one.spec.lr, sample.one.spec.weight_decay))
+    return any(len(each) > 1 for each in rates.values())
 
 
 @dataclass(frozen=True, kw_only=True)

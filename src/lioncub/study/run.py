@@ -19,8 +19,8 @@ from lioncub.publish.grid import Grid
 from lioncub.publish.lines import append_line
 from lioncub.publish.pictures import draw
 from lioncub.publish.progress import progress_bar
-from lioncub.study.config import COST, StudyConfig
-from lioncub.study.cost import cost_table
+from lioncub.study.config import EFFORT, StudyConfig
+from lioncub.study.effort import effort_tables
 from lioncub.study.errors import StudyError
 from lioncub.study.page import page
 from lioncub.study.plan import remaining
@@ -44,9 +44,10 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
     known = known_runs(config)
     if config.run:
         known = _train(config, known, console)
-    left, _ = remaining(config.to_train, preset, known)
+    left, more = remaining(config.to_train, preset, known)
     if left:
-        console.print(f"{len(left)} runs are left: the same command goes on with them", highlight=False)
+        others = ", and those for which they search the learning rate" if more else ""
+        console.print(f"{len(left)} runs are left{others}: the same command goes on with them", highlight=False)
     show(config, known, console)
     return known
 
@@ -56,7 +57,12 @@ def _train(config: StudyConfig, known: list[Run], console: Console) -> list[Run]
     preset = PRESETS[config.preset]
     experiments = config.to_train
     for task in dict.fromkeys(task for experiment in experiments for task in experiment.tasks):
-        TASKS[task].load()  # here, once: data that is missing is an error before anything starts
+        data = TASKS[task].load().data  # here, once: data that is missing is an error before anything starts
+        if others := {run.data for run in known if run.spec.task == task} - {data}:
+            raise StudyError(
+                f"{task} would learn from {data} now, but there are runs that learned from {', '.join(others)}: they "
+                f"cannot be compared. Take another --out, and no --records of theirs"
+            )
     deadline = None if config.minutes is None else monotonic() + 60 * config.minutes
     with pool(config.jobs) as (workers, ticks), Bar(console) as bar:
 
@@ -78,8 +84,8 @@ def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
     grids = {name: tables(preset, [name], runs) for name in config.chosen}
     if not any(grids.values()):
         return
-    if COST in config.markers:
-        grids[COST] = [cost_table(preset, config.chosen, runs)]
+    if EFFORT in config.markers:
+        grids[EFFORT] = effort_tables(preset, config.chosen, runs)
     for grid in chain.from_iterable(grids.values()):
         console.print(grid.to_rich())
     config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")

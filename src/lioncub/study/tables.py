@@ -8,7 +8,7 @@ from lioncub.publish.grid import Grid
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, views
+from lioncub.study.results import Sample, rates_vary, views
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
@@ -63,11 +63,12 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
     rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
     if not rows or rates_vary(found):
         return []
-    head = ["method", "where", "bits", "seeds", "better by", "within", "certain"]
+    head = ["method", "where", "bits", "seeds", "better by", "95% interval", "within", "certain"]
     note = (
         f"Against {pairs[0][1].one.label}, seed by seed (a seed's first weights and batches are the same for all "
-        "methods), with the standard error of the mean difference; within: no worse by more than that; certain: not "
-        "by chance at the level of 5%, by Student's t. Bits: up and down."
+        "methods), with the standard error of the mean difference and the interval that holds the true one with 95%, "
+        "by Student's t. Within: no worse by more than one standard error, which is not to say equal; certain: the "
+        "interval leaves out zero. Bits: up and down."
     )
     return [Grid(f"{title}: against full precision", head, rows, note, num_texts=2)]
 
@@ -75,13 +76,14 @@ def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
 def difference(sample: Sample, other: Sample) -> list[str] | None:
     """A row of :func:`against_lion`; None where one of the two failed or there is no error."""
     gain = sample.against(other)
-    if gain is None or gain.error is None:
+    if gain is None or gain.error is None or gain.reach is None:
         return None
     digits = _digits(sample) + 1
     better = f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f}"
+    interval = f"{gain.mean - gain.reach:+.{digits}f} to {gain.mean + gain.reach:+.{digits}f}"
     seeds = str(gain.seeds)
     verdicts = ("yes" if verdict else "no" for verdict in (gain.within_one_error, gain.is_certain))
-    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", seeds, better, *verdicts]
+    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", seeds, better, interval, *verdicts]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
@@ -121,11 +123,6 @@ def condition(sample: Sample, *, rates: bool = False) -> str:
     if rates:
         parts.append(f"lr {spec.lr:g}, decay {spec.weight_decay:g}")
     return ", ".join(parts)
-
-
-def rates_vary(found: Sequence[Sample]) -> bool:
-    """Whether a method was run with several learning rates or decays."""
-    return any(len({(s.one.spec.lr, s.one.spec.weight_decay) for s in own}) > 1 for own in _by_method(found).values())
 
 
 def _by_method(found: Sequence[Sample]) -> dict[str, list[Sample]]:
