@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from lioncub.momentum import SAMPLE
 from lioncub.publish.grid import Grid
 from lioncub.study.kinds import KINDS, by_kind
 from lioncub.study.records import Run
@@ -27,8 +28,8 @@ def divergence_table(title: str, found: Sequence[Sample]) -> Grid | None:
         f"{title}: how far momenta drift",
         found,
         lambda run: run.divergence,
-        "At the end: 0 where all workers have the same momentum, 1 - 1/n where they have nothing in common; the mean "
-        "over tensors and seeds.",
+        f"At the end: 0 where all workers have the same momentum, 1 - 1/n where they have nothing in common; estimated "
+        f"from up to {SAMPLE} elements of each tensor; the mean over tensors and seeds.",
     )
 
 

@@ -22,6 +22,7 @@ class PowerSGD(Flat):
         2. Q_i = M_iᵀ·P   goes up, the sum comes back;   Q = the mean, where the next step starts from
         e_i ← M_i - P·Qᵀ
 
+    Parameters move by the momentum, as with torch's own hook under SGD; the paper adds the new mean once more.
     The first Q is drawn at random, from a seed that all share, and so is a column that is zero.
     4·r·(rows + columns) bytes up for every matrix, and as many down.
     """
