@@ -89,6 +89,8 @@ def _synchronised() -> dict[str, Entry]:
         "sync-64": MomentumSync(every=64),
         "sync-256": MomentumSync(every=256),
         "sync-embedding": MomentumSync(every=16, match=lambda name, _: kind(name) in ("embedding", "head")),
+        "sync-attention": MomentumSync(every=16, match=lambda name, _: kind(name) == "attention"),
+        "sync-mlp": MomentumSync(every=16, match=lambda name, _: kind(name) == "mlp"),
         "sync-budget": SELECTIVE,
         "sync-budget-1": MomentumSync(every=16, budget=1.0),
     }

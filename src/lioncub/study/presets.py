@@ -133,6 +133,13 @@ EXPERIMENTS: dict[str, Experiment] = {
         lr_of="exact",
         by_layer=True,
     ),
+    "momentum-layers": Experiment(
+        question="Momenta of one kind of layer, every 16 steps: which need to meet?",
+        methods=("exact", "vote", "vote+sync-embedding", "vote+sync-attention", "vote+sync-mlp", "vote+sync-16"),
+        tasks=("gpt",),
+        lr_of="exact",
+        by_layer=True,
+    ),
     "ties": Experiment(
         question="What do ties and zeros do, at even and odd numbers of workers?",
         methods=("vote", "vote-zero", "vote-abstain"),
@@ -152,6 +159,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt",),
         seeds=(0,),
         length=10.0,
+        by_layer=True,
         pictures=("losses",),
     ),
     "rates": Experiment(
