@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -349,6 +350,26 @@ def test_what_a_machine_does_not_say_is_guessed(tmp_path: Path) -> None:
     assert l3_bytes(tmp_path / "size") == 48 << 20
     assert l3_bytes(tmp_path / "none") == UNKNOWN_L3_BYTES
     assert commit(tmp_path / "size") == ""
+
+
+def test_a_commit_is_marked_where_its_sources_were_changed(tmp_path: Path) -> None:
+    def git(*arguments: str) -> None:
+        identity = ("-c", "user.name=T", "-c", "user.email=t@example.org")
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *arguments], check=True, capture_output=True)
+
+    source, text = tmp_path / "src" / "a.py", tmp_path / "docs" / "a.md"
+    for path in (source, text):
+        path.parent.mkdir()
+        path.write_text("1")
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    clean = commit(source)
+    assert len(clean) == 12
+    text.write_text("2")
+    assert commit(source) == clean
+    source.write_text("2")
+    assert commit(source) == f"{clean}+"
 
 
 # ---- what is shown ---------------------------------------------------------------------------------------------------
