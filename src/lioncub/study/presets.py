@@ -57,8 +57,9 @@ class Preset:
 
 BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
 LIONS = ("lion", "vote", "mean", "midrise-2", "cub-2", "cub-4")
+MIDRISE = tuple(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf"))
 LEVELS = (
-    *(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
+    *MIDRISE,
     *(f"log-{bits}{scale}" for bits in (2, 3, 4, 5) for scale in ("", "-linf")),
     *(f"midtread-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
     *(f"float-{bits}" for bits in (2, 3, 4, 5)),
@@ -107,7 +108,15 @@ EXPERIMENTS: dict[str, Experiment] = {
     "bits": Experiment(
         question="How many bits, on which grid, with which scale?",
         methods=("exact", "vote", *LEVELS),
-        tasks=("gpt", "vit"),
+        tasks=("gpt",),
+        lr_of="exact",
+        by_layer=True,
+        pictures=("bits", "agreement"),
+    ),
+    "bits-images": Experiment(
+        question="The same on images, on fewer grids.",
+        methods=("exact", "vote", *MIDRISE, "log-2", "log-2-linf", "log-4"),
+        tasks=("vit",),
         lr_of="exact",
         by_layer=True,
         pictures=("bits", "agreement"),
