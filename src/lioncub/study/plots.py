@@ -14,7 +14,7 @@ from lioncub.publish.page import COLOURS, drawn, figure
 from lioncub.publish.pictures import Picture
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, rates_vary, views
+from lioncub.study.results import Sample, grouped, rates_vary, views
 from lioncub.study.tasks import TASKS
 
 DASHES = ("solid", "dash", "dot", "dashdot")
@@ -56,7 +56,7 @@ def quality_by_workers(found: Sequence[Sample]) -> go.Figure | None:
         xaxis={"title": {"text": "workers"}, "type": "log", "tickvals": counts},
         yaxis=_quality_axis(found),
     )
-    for label, own in _grouped(found, lambda sample: sample.one.label):
+    for label, own in grouped(found).items():
         points = sorted(((s.one.spec.workers, s) for s in own if s.quality is not None), key=lambda point: point[0])
         result.add_scatter(
             x=[workers for workers, _ in points],
@@ -136,7 +136,7 @@ def _points(
     ends = [end for sample in here for end in _ends(sample)]
     result = figure(xaxis=xaxis, yaxis=_quality_axis(found) | _frame(ends))
     here.sort(key=lambda sample: sample.quality or 0.0, reverse=TASKS[found[0].one.spec.task].higher_is_better)
-    for name, own in _grouped(here, _family):
+    for name, own in grouped(here, _family).items():
         points = sorted(own, key=lambda sample: place(sample) or 0.0)
         result.add_scatter(
             x=[place(sample) for sample in points],
@@ -218,11 +218,6 @@ def _line(label: str, found: Sequence[Sample]) -> dict[str, Any]:
     """A method's colour and dash, the same in every plot of lines."""
     place = list(dict.fromkeys(sample.one.label for sample in found)).index(label)
     return {"color": COLOURS[place % len(COLOURS)], "dash": DASHES[place // len(COLOURS) % len(DASHES)]}
-
-
-def _grouped(found: Sequence[Sample], name: Callable[[Sample], str]) -> list[tuple[str, list[Sample]]]:
-    names = dict.fromkeys(map(name, found))
-    return [(each, [sample for sample in found if name(sample) == each]) for each in names]
 
 
 def _along(sample: Sample, take: Callable[[list[float]], float]) -> list[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 
@@ -132,12 +132,20 @@ def of_experiment(experiment: Experiment, preset: Preset, runs: Sequence[Run]) -
     return samples(done[spec.key] for spec in wanted if spec.key in done and spec.seed in seeds)
 
 
+def grouped(
+    found: Iterable[Sample], name: Callable[[Sample], str] = lambda sample: sample.one.label
+) -> dict[str, list[Sample]]:
+    """By method, or by another name, in the order in which they come."""
+    groups: dict[str, list[Sample]] = {}
+    for sample in found:
+        groups.setdefault(name(sample), []).append(sample)
+    return groups
+
+
 def rates_vary(found: Sequence[Sample]) -> bool:
     """Whether a method was run with several learning rates or decays."""
-    rates: dict[str, set[tuple[float, float]]] = {}
-    for sample in found:
-        rates.setdefault(sample.one.label, set()).add((sample.one.spec.lr, sample.one.spec.weight_decay))
-    return any(len(each) > 1 for each in rates.values())
+    rates = ({(s.one.spec.lr, s.one.spec.weight_decay) for s in own} for own in grouped(found).values())
+    return any(len(each) > 1 for each in rates)
 
 
 @dataclass(frozen=True, kw_only=True)

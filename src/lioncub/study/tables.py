@@ -8,7 +8,7 @@ from lioncub.publish.grid import Grid
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, rates_vary, views
+from lioncub.study.results import Sample, grouped, rates_vary, views
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
@@ -44,7 +44,7 @@ def seed_table(title: str, found: Sequence[Sample]) -> Grid:
 def memory_table(title: str, found: Sequence[Sample]) -> Grid:
     """The most that a run's process had in use, and what a worker adds to it."""
     rows = []
-    for label, own in _by_method(found).items():
+    for label, own in grouped(found).items():
         peaks = {sample.one.spec.workers: sample.peak_bytes for sample in own}
         known = {workers: peak for workers, peak in peaks.items() if peak is not None}
         few, many = min(known, default=0), max(known, default=0)
@@ -123,13 +123,6 @@ def condition(sample: Sample, *, rates: bool = False) -> str:
     if rates:
         parts.append(f"lr {spec.lr:g}, decay {spec.weight_decay:g}")
     return ", ".join(parts)
-
-
-def _by_method(found: Sequence[Sample]) -> dict[str, list[Sample]]:
-    grouped: dict[str, list[Sample]] = {}
-    for sample in found:
-        grouped.setdefault(sample.one.label, []).append(sample)
-    return grouped
 
 
 def _digits(sample: Sample) -> int:
