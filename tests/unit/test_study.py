@@ -1,4 +1,4 @@
-"""The study: what is run, what is left to run, what is made of it."""
+"""The study: one run, what is run, what is left to run."""
 
 from __future__ import annotations
 
@@ -24,17 +24,13 @@ from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.gradients import Replica, one_by_one, together
 from lioncub.study.ideas import DitheredLion, FeedbackLion
-from lioncub.study.kinds import kind
-from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
-from lioncub.study.page import page
 from lioncub.study.plan import next_rate, remaining, search
-from lioncub.study.presets import EXPERIMENTS, PRESETS, SEARCH_SEED, Experiment, Preset
+from lioncub.study.presets import PRESETS, SEARCH_SEED, Experiment, Preset
 from lioncub.study.records import Run, parse_run, read_runs
-from lioncub.study.results import Gain, Sample, of_experiment, samples
+from lioncub.study.results import of_experiment
 from lioncub.study.run import run_study
-from lioncub.study.tables import against_lion, memory_table, seed_table, table, tables
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
 from tests.made_up_runs import EXPERIMENT, RATES, SPEC, made
@@ -477,131 +473,3 @@ def test_the_study_judges_the_default() -> None:
     assert method.buckets[0].codec == optimizer.param_groups[0]["codec"]
     assert method.meeting is not None
     assert method.meeting.policy == optimizer._momentum_sync
-
-
-# ---- what is made of it ----------------------------------------------------------------------------------------------
-
-
-def test_means_and_standard_errors_over_seeds() -> None:
-    (sample,) = samples([made(2.0, seed=0), made(4.0, seed=1), made(3.0, seed=2)])
-    assert sample.quality == 3.0
-    assert sample.error == pytest.approx(1 / 3**0.5)
-    assert samples([made(2.0)])[0].error is None
-    assert Sample((made(2.0), made(None, seed=1))).quality is None
-
-
-def test_methods_are_compared_seed_by_seed() -> None:
-    (better,) = samples([made(q, seed=s) for s, q in enumerate((2.0, 7.1, 4.0))])
-    (worse,) = samples([made(q, seed=s, method="mean") for s, q in enumerate((3.0, 8.3))])
-    gain, loss = better.against(worse), worse.against(better)
-    assert gain is not None
-    assert loss is not None
-    assert gain.mean == -loss.mean == pytest.approx(1.1)  # fewer bits per byte are better
-    assert gain.error == loss.error == pytest.approx(0.1), "what seeds have in common is no error"
-    assert gain.within_one_error is True
-    assert loss.within_one_error is False
-    assert gain.is_certain is loss.is_certain is False, "two seeds: 11 standard errors are not 12.7"
-    assert Gain(-1.0, 0.2, 3).is_certain is True
-    assert Gain(1.0, 0.25, 3).is_certain is False
-    assert Gain(1.0, 0.25, 40).is_certain is True
-    single = Sample((made(2.5, seed=1),)).against(worse)
-    assert single is not None
-    assert single.mean == pytest.approx(5.8)
-    assert single.within_one_error is single.is_certain is None
-    assert Sample((made(2.5, seed=9),)).against(worse) is None
-    assert Sample((made(None, seed=1),)).against(worse) is None
-
-
-def test_tables_have_a_row_for_each_method_and_a_column_for_each_condition() -> None:
-    found = samples([made(2.0), made(2.2, seed=1), made(2.5, workers=8), made(None, method="mean")])
-    grid = table("T", found)
-    assert grid.headings == ["method", "bits up", "bits down", "4 workers", "8 workers"]
-    assert grid.rows == [
-        ["vote", "1.00", "1.00", "2.100 ± 0.100", "2.500 [1]"],
-        ["mean of signs", "1.00", "1.00", "not finite", "–"],
-    ]
-
-
-def seeds(qualities: tuple[float, ...], **given: Any) -> list[Run]:
-    return [made(quality, seed=seed, **given) for seed, quality in enumerate(qualities)]
-
-
-def test_memory_is_told_by_what_a_worker_adds() -> None:
-    few, many = made(workers=8, peak_bytes=300 << 20), made(workers=1032, peak_bytes=(300 << 20) + 1024 * 400)
-    (row,) = memory_table("T", samples([few, many])).rows
-    assert row == ["vote", "8 and 1032", "300 MiB", "300 MiB", "4.00 bytes"]
-    assert memory_table("T", samples([few, made(workers=64)])).rows == []  # a system that does not say
-
-
-def test_methods_are_held_against_full_precision() -> None:
-    lion, close, far = (2.0, 2.1), (2.1, 2.04), (2.5, 2.62)
-    found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
-    (grid,) = against_lion("T", found)
-    assert grid.rows == [
-        ["vote", "4 workers", "2.00", "2", "-0.0200 ± 0.0800", "-1.0365 to +0.9965", "yes", "no"],
-        ["mean of signs", "4 workers", "2.00", "2", "-0.5100 ± 0.0100", "-0.6371 to -0.3829", "no", "yes"],
-    ]
-    assert "Against global Lion" in grid.note
-    assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error
-    assert against_lion("T", samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, lr=1e-2)])) == []
-
-
-def test_tensors_are_gathered_by_the_kind_of_their_layer() -> None:
-    assert kind("blocks.3.mlp_in.weight") == "mlp"
-    assert kind("blocks.0.attention_norm.weight") == "norms and biases"
-    assert kind("stages.1.shortcut.0.weight") == "convolution"
-    assert kind("embedding.weight") == kind("positions") == "embedding"
-    for job in ("gpt-230k", "vit-200k", "resnet-170k"):  # all that is large has a kind of its own
-        large = [name for name, param in JOBS[job].build().named_parameters() if param.dim() > 1]
-        assert "norms and biases" not in {kind(name) for name in large}
-
-
-def test_agreement_and_divergence_by_layer() -> None:
-    figures = {"embedding.weight": 0.5, "blocks.0.mlp_in.weight": 0.75, "blocks.0.mlp_out.weight": 0.25}
-    found = samples([made(agreement=figures, divergence=figures), made(workers=8, method="lion")])
-    agreement, drift = agreement_table("T", found), divergence_table("T", found)
-    assert agreement is not None
-    assert drift is not None
-    assert agreement.headings == ["method", "embedding", "mlp"]
-    assert agreement.rows == [["vote, 4 workers", "50", "50"]]
-    assert drift.rows == [["vote, 4 workers", "0.5", "0.5"]]
-    assert agreement_table("T", samples([made(method="lion")])) is None
-
-
-def test_figures_seed_by_seed() -> None:
-    found = samples([made(2.0, seed=0), made(None, seed=4), made(3.0, method="lion", seed=4)])
-    grid = seed_table("T", found)
-    assert list(grid.headings) == ["method", "seed 0", "seed 4"]
-    assert grid.rows == [["vote", "2.000", "not finite"], ["global Lion", "–", "3.000"]]
-
-
-def test_rates_are_named_where_they_vary() -> None:
-    found = samples([made(2.0, lr=1e-3), made(2.5, lr=3e-3)])
-    assert table("T", found).headings[3:] == ["4 workers, lr 0.001, decay 0.1", "4 workers, lr 0.003, decay 0.1"]
-
-
-def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
-    preset = Preset(experiments={"<e>": EXPERIMENT}, rates=RATES)
-    todo, _ = remaining([EXPERIMENT], preset, [])
-    runs = [replace(made(2.0 + spec.seed), spec=spec) for spec in todo]
-    html = page(preset, ["<e>"], runs)
-    assert "&lt;e&gt;, gpt" in html
-    assert "<e>" not in html
-    assert [grid.title for grid in tables(preset, ["<e>"], runs)] == [
-        "<e>, gpt: Q?",
-        "<e>, gpt: against full precision",
-    ]
-    assert EXPERIMENTS["parity"].question.endswith("?")
-
-
-@pytest.mark.parametrize("preset", ["quick", "full"])
-def test_the_published_tables_are_what_the_published_records_say(preset: str, tmp_path: Path) -> None:
-    docs = Path(__file__).parents[2] / "docs"
-    copy = tmp_path / "convergence.md"
-    copy.write_text((docs / "convergence.md").read_text())
-    records = (docs / "records" / "study" / f"{preset}.jsonl",)
-    run_study(
-        StudyConfig(preset=preset, records=records, docs=copy, draw=False, run=False, out=tmp_path),
-        Console(file=io.StringIO()),
-    )
-    assert copy.read_text() == (docs / "convergence.md").read_text()
