@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import platform
 import os
 import pickle
 import sys
@@ -403,6 +404,15 @@ def test_the_standard_library_is_split_by_chunks() -> None:
     assert text.test.unique().tolist() == [9, 29]
     assert text.train.unique().tolist() == [n for n in range(40) if n % 20 not in (9, 19)]
     assert len(text.validation) == len(text.test) == 2 * CHUNK_BYTES
+
+
+def test_the_standard_librarys_version_tells_other_sources_apart() -> None:
+    source = bytearray(40 * CHUNK_BYTES)
+    version = split(source).version
+    assert version.startswith(f"Python {platform.python_version()}, ")
+    assert version == split(bytearray(source)).version
+    source[7] = 1
+    assert version != split(source).version
 
 
 def test_too_little_source_is_an_error_that_names_the_place(tmp_path: Path) -> None:

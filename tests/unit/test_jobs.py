@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,24 +14,14 @@ from torch.nn import functional
 from lioncub import Lion
 from lioncub.data.errors import DataMissingError
 from lioncub.data.images import Images
-from lioncub.data.text import Text
 from lioncub.errors import ConfigError
 from lioncub.jobs import JOBS, Job, load_job
 from lioncub.jobs.images import MARGIN, ImageJob, augment, normalise
 from lioncub.jobs.text import TextJob
 from lioncub.jobs.vit import ViT
+from tests.text_jobs import text_job
 
 MILLION = 1_000_000
-
-
-def text_job(name: str = "gpt-1m") -> TextJob:
-    """A text in which each byte tells the next."""
-    text = (torch.arange(20_000) % 251).to(torch.uint8)
-    parts = Text(name="made", train=text[:15_000], validation=text[15_000:17_500], test=text[17_500:])
-    recipe = JOBS[name]
-    return TextJob(
-        name=name, data="made", build=recipe.build, text=parts, lr=recipe.lr, adamw_lr=recipe.adamw_lr, weight_decay=0.1
-    )
 
 
 def image_job(name: str) -> ImageJob:
@@ -149,7 +140,7 @@ def test_an_unknown_job_is_refused_with_a_choice() -> None:
 
 @pytest.mark.parametrize("settings", [{"lr": 0.0}, {"adamw_lr": -1.0}, {"weight_decay": float("nan")}])
 def test_settings_that_cannot_work_are_refused(settings: dict[str, float]) -> None:
-    values = {"lr": 1.0, "adamw_lr": 1.0, "weight_decay": 0.0} | settings
+    values: dict[str, Any] = {"lr": 1.0, "adamw_lr": 1.0, "weight_decay": 0.0} | settings
     job = text_job()
     with pytest.raises(ConfigError, match=next(iter(settings))):
         TextJob(name="x", data="made", build=job.build, text=job.text, **values)

@@ -57,7 +57,8 @@ def test_a_run_is_the_same_every_time_and_learns() -> None:
     assert first.train_losses == again.train_losses
     assert first.quality == again.quality
     assert first.train_losses[-1] < first.train_losses[0] - 0.5
-    assert (first.data, first.parameters) == ("stdlib", 230_528)
+    assert (first.data, first.parameters) == (TASKS["gpt"].load().learned_from, 230_528)
+    assert first.data.startswith("stdlib (Python 3.")
     assert 1.0 <= first.bits_up < 1.01
     assert 1.0 <= first.bits_down < 1.01
     assert set(first.agreement) == set(first.divergence)
@@ -393,7 +394,7 @@ def test_runs_on_other_data_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES))
     config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
     config.own_records.write_text(made().to_json() + "\n")
-    with pytest.raises(StudyError, match=r"learn from stdlib now, but .* from made.*another --out"):
+    with pytest.raises(StudyError, match=r"learn from stdlib .* now, but .* from made.*another --out"):
         run_study(config, Console(file=io.StringIO()))
     run_study(replace(config, run=False), Console(file=io.StringIO()))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import platform
 import sysconfig
 from pathlib import Path
 
@@ -44,9 +46,16 @@ def read_sources(root: Path, max_bytes: int) -> bytearray:
 
 
 def split(source: bytearray) -> Text:
-    """Chunks 19, 39, … are validation, 9, 29, … the test, all others training."""
+    """Chunks 19, 39, … are validation, 9, 29, … the test, all others training.
+
+    Pythons differ in their library, even of one version: the text's version has the start of its SHA-256.
+    """
     chunks = torch.frombuffer(source, dtype=torch.uint8).split(CHUNK_BYTES)
     training = [chunk for index, chunk in enumerate(chunks) if index % 20 not in (9, 19)]
     return Text(
-        name="stdlib", train=torch.cat(training), validation=torch.cat(chunks[19::20]), test=torch.cat(chunks[9::20])
+        name="stdlib",
+        version=f"Python {platform.python_version()}, {hashlib.sha256(source).hexdigest()[:8]}",
+        train=torch.cat(training),
+        validation=torch.cat(chunks[19::20]),
+        test=torch.cat(chunks[9::20]),
     )

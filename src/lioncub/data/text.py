@@ -12,6 +12,8 @@ class Text:
     """Bytes to learn from, to choose by, and to be judged on; all uint8."""
 
     name: str
+    version: str = ""
+    """Of a text that is not the same everywhere."""
     train: Tensor
     validation: Tensor
     test: Tensor

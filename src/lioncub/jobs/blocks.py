@@ -10,16 +10,16 @@ from torch.nn import functional
 class Block(nn.Module):
     """`x + attention(norm(x))`, then `x + mlp(norm(x))`."""
 
-    def __init__(self, width: int, heads: int, *, causal: bool) -> None:
+    def __init__(self, width: int, heads: int, *, causal: bool, bias: bool = False) -> None:
         super().__init__()
         self.heads = heads
         self.causal = causal
         self.attention_norm = nn.LayerNorm(width)
-        self.query_key_value = nn.Linear(width, 3 * width, bias=False)
-        self.attention_out = nn.Linear(width, width, bias=False)
+        self.query_key_value = nn.Linear(width, 3 * width, bias=bias)
+        self.attention_out = nn.Linear(width, width, bias=bias)
         self.mlp_norm = nn.LayerNorm(width)
-        self.mlp_in = nn.Linear(width, 4 * width, bias=False)
-        self.mlp_out = nn.Linear(4 * width, width, bias=False)
+        self.mlp_in = nn.Linear(width, 4 * width, bias=bias)
+        self.mlp_out = nn.Linear(4 * width, width, bias=bias)
 
     def forward(self, x: Tensor, rotation: Tensor | None = None) -> Tensor:
         x = x + self.attention(self.attention_norm(x), rotation)

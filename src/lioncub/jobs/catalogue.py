@@ -6,13 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from torch import nn
 
 from lioncub.data.load import load_images, load_text
 from lioncub.errors import ConfigError
 from lioncub.jobs.gpt import ByteGPT
+from lioncub.jobs.gpt2 import GPT2
 from lioncub.jobs.images import ImageJob
 from lioncub.jobs.job import Job
 from lioncub.jobs.resnet import ResNet
@@ -29,11 +30,18 @@ class Recipe:
     lr: float
     adamw_lr: float
     weight_decay: float = 0.1
+    text: str = "auto"
+    """What it learns unless told otherwise, as :func:`load_text` names it."""
 
 
 def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
     build = partial(ByteGPT, width=width, layers=layers, heads=heads, context=CONTEXT)
     return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr)
+
+
+def _gpt2(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(GPT2, width=width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
 
 
 def _vit(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
@@ -47,6 +55,7 @@ def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) ->
 
 JOBS = {
     "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-normal-480k": _gpt2(width=96, layers=4, heads=4, lr=3e-4, adamw_lr=3e-3),
     "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
     "resnet-170k": _resnet(width=12, blocks=1, stride=2, lr=1e-3, adamw_lr=3e-3),
     "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),
@@ -63,13 +72,17 @@ JOBS = {
 
 
 def load_job(name: str, *, text: str = "auto", folder: Path | None = None, cache: Path | None = None) -> Job:
-    """The job and its data, from ``folder`` or the cache; ``text`` chooses what the GPTs learn (`load_text`)."""
+    """The job and its data, from ``folder`` or the cache.
+
+    ``text`` chooses what a model of text learns (`load_text`); "auto": the job's own text, where it has one.
+    """
     if name not in JOBS:
         raise ConfigError(f"there is no job {name!r}: choose from {', '.join(JOBS)}")
     recipe = JOBS[name]
-    settings = {"lr": recipe.lr, "adamw_lr": recipe.adamw_lr, "weight_decay": recipe.weight_decay}
+    settings: dict[str, Any] = {"lr": recipe.lr, "adamw_lr": recipe.adamw_lr, "weight_decay": recipe.weight_decay}
     if recipe.kind == "text":
-        words = load_text(text, folder=folder, cache=cache)
-        return TextJob(name=name, data=words.name, build=recipe.build, text=words, **settings)
+        words = load_text(recipe.text if text == "auto" else text, folder=folder, cache=cache)
+        settings |= {"data": words.name, "data_version": words.version}
+        return TextJob(name=name, build=recipe.build, text=words, **settings)
     images = load_images(folder=folder, cache=cache)
     return ImageJob(name=name, data=images.name, build=recipe.build, images=images, **settings)

@@ -22,6 +22,7 @@ class Job(ABC):
 
     name: str
     data: str  # the data set's name
+    data_version: str = ""  # where the data set is not the same everywhere
     build: Callable[[], nn.Module]
     lr: float  # for Lion
     adamw_lr: float
@@ -33,6 +34,11 @@ class Job(ABC):
                 raise ConfigError(f"{name} must be positive, got {getattr(self, name)}")
         if not self.weight_decay >= 0:
             raise ConfigError(f"weight_decay must be at least 0, got {self.weight_decay}")
+
+    @property
+    def learned_from(self) -> str:
+        """The data, with their version: what two runs have to share to be compared."""
+        return f"{self.data} ({self.data_version})" if self.data_version else self.data
 
     def model(self, seed: int) -> nn.Module:
         """The untrained model, the same for the same seed. torch's own random numbers go on as if it had not been."""

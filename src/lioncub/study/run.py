@@ -57,7 +57,7 @@ def _train(config: StudyConfig, known: list[Run], console: Console) -> list[Run]
     preset = PRESETS[config.preset]
     experiments = config.to_train
     for task in dict.fromkeys(task for experiment in experiments for task in experiment.tasks):
-        data = TASKS[task].load().data  # here, once: data that is missing is an error before anything starts
+        data = TASKS[task].load().learned_from  # here, once: data that is missing is an error before anything starts
         if others := {run.data for run in known if run.spec.task == task} - {data}:
             raise StudyError(
                 f"{task} would learn from {data} now, but there are runs that learned from {', '.join(others)}: they "

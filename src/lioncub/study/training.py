@@ -62,7 +62,7 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
         spec=spec,
         label=entry.label,
         parameters=method.numel,
-        data=job.data,
+        data=job.learned_from,
         train_losses=tuple(averaged(losses, POINTS)),
         held_out=tuple((step, loss) for step, loss, _ in held_out if math.isfinite(loss)),
         loss=held_out[-1][1] if finite else None,
