@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
-import platform
 import os
 import pickle
+import platform
 import sys
 import threading
 from collections.abc import Callable, Iterator

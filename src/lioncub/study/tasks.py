@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from lioncub.errors import ConfigError
-from lioncub.jobs.catalogue import load_job
+from lioncub.jobs.catalogue import JOBS, load_job
 from lioncub.jobs.images import ImageJob
 from lioncub.jobs.job import Job
 
@@ -47,7 +47,7 @@ class Task:
 
     @property
     def is_images(self) -> bool:
-        return not self.job.startswith("gpt")
+        return JOBS[self.job].kind == "images"
 
     @property
     def higher_is_better(self) -> bool:
@@ -159,6 +159,33 @@ TASKS = {
             job="gpt-230k",
             examples=128,
             steps=700,
+            judged_on=32_768,
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
+        ),
+        Task(
+            name="gpt-batch",
+            job="gpt-230k",
+            examples=1024,
+            steps=500,
+            judged_on=32_768,
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
+        ),
+        Task(
+            name="resnet-batch",
+            job="resnet-170k",
+            examples=32,
+            steps=500,
+            judged_on=2_000,
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
+        ),
+        Task(  # another model, and another text than the one that defaults were chosen on
+            name="gpt-normal",
+            job="gpt-normal-480k",
+            examples=512,
+            steps=500,
             judged_on=32_768,
             lrs=LRS,
             weight_decay=WEIGHT_DECAY,
