@@ -335,7 +335,13 @@ def test_tensors_are_gathered_by_the_kind_of_their_layer() -> None:
     assert kind("blocks.0.attention_norm.weight") == "norms and biases"
     assert kind("stages.1.shortcut.0.weight") == "convolution"
     assert kind("embedding.weight") == kind("positions") == "embedding"
-    for job in ("gpt-230k", "vit-200k", "resnet-170k"):  # all that is large has a kind of its own
+    for job in (
+        "gpt-230k",
+        "gpt-normal-480k",
+        "llama-400k",
+        "vit-200k",
+        "resnet-170k",
+    ):  # all that is large has a kind of its own
         large = [name for name, param in JOBS[job].build().named_parameters() if param.dim() > 1]
         assert "norms and biases" not in {kind(name) for name in large}
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
 
 from lioncub.data.load import load_text
+from lioncub.errors import ConfigError
 from lioncub.jobs import load_job
 from lioncub.jobs.gpt2 import GPT2, STD
 from lioncub.jobs.text import TextJob
 from lioncub.study.gradients import one_by_one, together
 from tests.text_jobs import text_job
 
-MODELS = ("gpt-normal-480k",)
+MODELS = ("gpt-normal-480k", "llama-400k")
 
 
 def seeded(seed: int) -> torch.Generator:
@@ -115,6 +119,36 @@ def test_the_head_of_gpt2_is_its_embedding() -> None:
         after = model(torch.zeros(1, 4, dtype=torch.int64))
     torch.testing.assert_close(after[..., 200], 2 * before[..., 200])
     assert torch.equal(after[..., :200], before[..., :200])
+
+
+# ---- Llama -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_weights_of_a_llama_are_those_that_transformers_gives_it() -> None:
+    from transformers import LlamaForCausalLM
+
+    model = text_job("llama-400k").model(3)
+    causal = model.causal
+    assert isinstance(causal, LlamaForCausalLM)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(3)
+        own = LlamaForCausalLM(causal.config)
+    assert all(torch.equal(a, b) for a, b in zip(own.parameters(), causal.parameters(), strict=True))
+    for name, param in causal.named_parameters():
+        if param.dim() > 1:
+            assert param.std().item() == pytest.approx(causal.config.initializer_range, rel=0.05), name
+
+
+def test_without_transformers_a_llama_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    job = load_job("llama-400k")
+    with pytest.raises(ConfigError, match=re.escape("a Llama needs transformers: pip install 'lioncub[study]'")):
+        job.model(0)
+
+
+def test_the_jobs_do_not_import_transformers() -> None:
+    code = "import sys, lioncub.jobs, lioncub.study.tasks; assert 'transformers' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 # ---- the text --------------------------------------------------------------------------------------------------------

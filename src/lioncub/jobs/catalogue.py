@@ -16,6 +16,7 @@ from lioncub.jobs.gpt import ByteGPT
 from lioncub.jobs.gpt2 import GPT2
 from lioncub.jobs.images import ImageJob
 from lioncub.jobs.job import Job
+from lioncub.jobs.llama import Llama
 from lioncub.jobs.resnet import ResNet
 from lioncub.jobs.text import CONTEXT, TextJob
 from lioncub.jobs.vit import ViT
@@ -44,6 +45,11 @@ def _gpt2(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Re
     return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
 
 
+def _llama(width: int, mlp_width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(Llama, width=width, mlp_width=mlp_width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
+
+
 def _vit(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
     return Recipe(kind="images", build=partial(ViT, width=width, layers=layers, heads=heads), lr=lr, adamw_lr=adamw_lr)
 
@@ -56,6 +62,7 @@ def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) ->
 JOBS = {
     "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
     "gpt-normal-480k": _gpt2(width=96, layers=4, heads=4, lr=3e-4, adamw_lr=3e-3),
+    "llama-400k": _llama(width=96, mlp_width=256, layers=3, heads=4, lr=3e-4, adamw_lr=3e-3),
     "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
     "resnet-170k": _resnet(width=12, blocks=1, stride=2, lr=1e-3, adamw_lr=3e-3),
     "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),

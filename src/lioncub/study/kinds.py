@@ -7,11 +7,11 @@ from fnmatch import fnmatchcase
 from statistics import fmean
 
 KINDS: Mapping[str, tuple[str, ...]] = {
-    "embedding": ("*embedding.weight", "positions", "stem.weight"),
-    "attention": ("*query_key_value.weight", "*attention_out.weight"),
-    "mlp": ("*mlp_in.weight", "*mlp_out.weight"),
+    "embedding": ("*embedding.weight", "*embed_tokens.weight", "positions", "stem.weight"),
+    "attention": ("*query_key_value.weight", "*attention_out.weight", "*self_attn.?_proj.weight"),
+    "mlp": ("*mlp_in.weight", "*mlp_out.weight", "*mlp.*_proj.weight"),
     "convolution": ("*conv?.weight", "*shortcut.0.weight"),
-    "head": ("head.weight",),
+    "head": ("head.weight", "*lm_head.weight"),
     "norms and biases": ("*",),
 }
 """By name, as the study's models have them; the first match counts."""

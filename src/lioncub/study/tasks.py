@@ -190,6 +190,15 @@ TASKS = {
             lrs=LRS,
             weight_decay=WEIGHT_DECAY,
         ),
+        Task(
+            name="llama",
+            job="llama-400k",
+            examples=512,
+            steps=500,
+            judged_on=32_768,
+            lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
+        ),
         Task(  # the ViT of Distributed Lion
             name="papers-vit",
             job="vit-19m",
