@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -59,8 +60,9 @@ def seeded(seed: int) -> torch.Generator:
 def test_a_jobs_name_tells_its_size(name: str) -> None:
     with torch.device("meta"):
         model = JOBS[name].build()
-    size = name.rpartition("-")[2]
-    promised = int(size[:-1]) * {"k": 1000, "m": MILLION}[size[-1]]
+    (size, unit), *others = re.findall(r"-(\d+)([km])\b", name)
+    assert not others
+    promised = int(size) * {"k": 1000, "m": MILLION}[unit]
     assert sum(p.numel() for p in model.parameters()) == pytest.approx(promised, rel=0.1)
     assert set(model.state_dict()) == {key for key, _ in model.named_parameters()}  # nothing that could drift apart
 

@@ -16,6 +16,7 @@ from rich.console import Console
 from torch import nn
 
 from lioncub import Levels, LionCub, Vote
+from lioncub.data.load import load_text
 from lioncub.errors import ConfigError
 from lioncub.jobs.catalogue import JOBS, load_job
 from lioncub.jobs.job import Job
@@ -24,6 +25,7 @@ from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.gradients import Replica, one_by_one, together
 from lioncub.study.ideas import DitheredLion, FeedbackLion
+from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
 from lioncub.study.plan import next_rate, remaining, search
@@ -84,6 +86,22 @@ def test_every_method_trains(method: str) -> None:
     run = train(replace(SPEC, method=method, workers=2, steps=2, lr=TASKS["gpt"].lrs[family][1]))
     assert run.quality is not None
     assert 0 < run.bits_up + run.bits_down < 64.01
+
+
+@pytest.mark.parametrize("task", ["gpt-normal", "llama"])
+def test_models_that_are_not_ours_train(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TASKS, task, replace(TASKS[task], judged_on=512))
+    run = train(replace(SPEC, task=task, workers=2, steps=3, examples=512))
+    assert run.quality is not None
+    assert run.train_losses[-1] < run.train_losses[0]
+    assert run.data == f"stdlib ({load_text('stdlib').version})"
+    assert {kind(name) for name in run.divergence} >= {"embedding", "attention", "mlp"}
+
+
+def test_tasks_are_of_text_or_of_images() -> None:
+    images = {name for name, task in TASKS.items() if task.unit.startswith("% of test images")}
+    assert images == {"vit", "resnet", "resnet-batch", "papers-vit", "papers-resnet"}
+    assert {task.unit for name, task in TASKS.items() if name not in images} == {"bits per byte"}
 
 
 @pytest.mark.usefixtures("small")

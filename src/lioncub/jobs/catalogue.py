@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -17,6 +17,7 @@ from lioncub.jobs.gpt2 import GPT2
 from lioncub.jobs.images import ImageJob
 from lioncub.jobs.job import Job
 from lioncub.jobs.llama import Llama
+from lioncub.jobs.pretraining import Pretraining, fingerprint, pretrained
 from lioncub.jobs.resnet import ResNet
 from lioncub.jobs.text import CONTEXT, TextJob
 from lioncub.jobs.vit import ViT
@@ -33,6 +34,8 @@ class Recipe:
     weight_decay: float = 0.1
     text: str = "auto"
     """What it learns unless told otherwise, as :func:`load_text` names it."""
+    pretraining: Pretraining | None = None
+    """What is trained before, unless the cache has it."""
 
 
 def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
@@ -61,6 +64,11 @@ def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) ->
 
 JOBS = {
     "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-230k-finetune": replace(
+        _gpt(width=64, layers=4, heads=4, lr=3e-4, adamw_lr=1e-3),
+        text="stdlib",
+        pretraining=Pretraining(job="gpt-230k"),
+    ),
     "gpt-normal-480k": _gpt2(width=96, layers=4, heads=4, lr=3e-4, adamw_lr=3e-3),
     "llama-400k": _llama(width=96, mlp_width=256, layers=3, heads=4, lr=3e-4, adamw_lr=3e-3),
     "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
@@ -90,6 +98,11 @@ def load_job(name: str, *, text: str = "auto", folder: Path | None = None, cache
     if recipe.kind == "text":
         words = load_text(recipe.text if text == "auto" else text, folder=folder, cache=cache)
         settings |= {"data": words.name, "data_version": words.version}
+        if how := recipe.pretraining:
+            load = partial(load_job, how.job, text=how.text, folder=folder, cache=cache)
+            weights = pretrained(how, recipe.build, load, cache)
+            about = f"after {how.text}, weights {fingerprint(weights)}"
+            settings |= {"weights": weights, "data_version": "; ".join(filter(None, (words.version, about)))}
         return TextJob(name=name, build=recipe.build, text=words, **settings)
     images = load_images(folder=folder, cache=cache)
     return ImageJob(name=name, data=images.name, build=recipe.build, images=images, **settings)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,6 +27,8 @@ class Job(ABC):
     lr: float  # for Lion
     adamw_lr: float
     weight_decay: float  # for Lion
+    weights: Mapping[str, Tensor] | None = None
+    """What the model begins with, for every seed; None: weights that follow from the seed."""
 
     def __post_init__(self) -> None:
         for name in ("lr", "adamw_lr"):
@@ -41,10 +43,13 @@ class Job(ABC):
         return f"{self.data} ({self.data_version})" if self.data_version else self.data
 
     def model(self, seed: int) -> nn.Module:
-        """The untrained model, the same for the same seed. torch's own random numbers go on as if it had not been."""
+        """The model at the start, the same for the same seed. torch's own random numbers are left as they are."""
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            return self.build()
+            model = self.build()
+        if self.weights is not None:
+            model.load_state_dict(self.weights)
+        return model
 
     def check(self, examples: int) -> None:
         """Raise ConfigError if there is no batch of ``examples``."""

@@ -125,6 +125,12 @@ LRS: dict[Family, tuple[float, ...]] = {
 }
 WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
 
+FINETUNING_LRS: dict[Family, tuple[float, ...]] = {
+    "lion": (3e-5, 1e-4, 3e-4, 1e-3),
+    "adamw": (1e-4, 3e-4, 1e-3, 3e-3),
+    "sgd": (0.003, 0.01, 0.03, 0.1),
+}
+
 PAPERS_LRS: dict[Family, tuple[float, ...]] = {
     "lion": (3e-5, 1e-4, 3e-4),
     "adamw": (3e-4, 1e-3, 3e-3),
@@ -197,6 +203,15 @@ TASKS = {
             steps=500,
             judged_on=32_768,
             lrs=LRS,
+            weight_decay=WEIGHT_DECAY,
+        ),
+        Task(
+            name="finetune",
+            job="gpt-230k-finetune",
+            examples=512,
+            steps=300,
+            judged_on=32_768,
+            lrs=FINETUNING_LRS,
             weight_decay=WEIGHT_DECAY,
         ),
         Task(  # the ViT of Distributed Lion
