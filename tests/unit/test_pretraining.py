@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -115,21 +114,21 @@ def test_another_recipe_or_model_has_another_file(tmp_path: Path) -> None:
     assert len([*tmp_path.iterdir()]) == 2
 
 
-def test_two_processes_may_train_at_the_same_time(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("spawn")
+def test_another_process_may_train_the_same_meanwhile(tmp_path: Path) -> None:
     how = replace(HOW, steps=3)
-    with context.Pool(1) as pool:
-        elsewhere = pool.apply_async(_fingerprint, (tmp_path, how))
-        one = _fingerprint(tmp_path, how)
-        assert elsewhere.get() == one
+    there: list[bytes] = []
+
+    def overtaken() -> TextJob:
+        """Both have found nothing; the other one is ready first."""
+        made(tmp_path, how)
+        there.extend(path.read_bytes() for path in tmp_path.iterdir())
+        return text_job("gpt-230k")
+
+    first = made(tmp_path, how, overtaken)
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == there
     load = Loader()
-    assert fingerprint(made(tmp_path, how, load)) == one
+    assert same(made(tmp_path, how, load), first)
     assert load.count == 0
-    assert len([*tmp_path.iterdir()]) == 1
-
-
-def _fingerprint(cache: Path, how: Pretraining) -> str:
-    return fingerprint(made(cache, how))
 
 
 def test_a_place_that_cannot_be_written_is_an_error_before_the_training(tmp_path: Path) -> None:
