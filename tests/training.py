@@ -27,6 +27,9 @@ class Job:
     lr: float = 0.01
     betas: tuple[float, float] = (0.9, 0.99)
     weight_decay: float = 0.1
+    memory: float = 0.15
+    """So little that the momentum's memory grows for 15 steps and is β2's from there."""
+    warmup: int = 10
     absent: tuple[tuple[int, int, int], ...] = ()
     """(step, worker, tensor) whose gradient is None."""
     broken: tuple[tuple[int, int, int], ...] = ()
@@ -65,7 +68,8 @@ def train(rank: int, group: dist.ProcessGroup, job: Job, codec: Codec, collectiv
     """What one worker does; returns its parameters, momenta and last statistics."""
     params = [nn.Parameter(value) for value in job.parameters()]
     named = [(f"p{number}", param) for number, param in enumerate(params)]
-    settings = {"codec": codec, "collective": collective, "process_group": group, **job.options}
+    rates = {"memory": job.memory, "warmup": job.warmup}
+    settings = {"codec": codec, "collective": collective, "process_group": group, **rates, **job.options}
     optimizer = DistributedLion(named, job.lr, job.betas, job.weight_decay, **settings)
     abstentions = []
     for step in range(job.steps):
@@ -111,6 +115,8 @@ def oracle(job: Job, num_workers: int, combine: Combiner, sync: MomentumSync | N
                 lr=job.lr,
                 betas=job.betas,
                 weight_decay=job.weight_decay,
+                memory=job.memory,
+                warmup=job.warmup,
                 voters=voters,
                 store=_store(job, tensor, step),
             )

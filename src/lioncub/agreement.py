@@ -23,6 +23,9 @@ _HELLO = struct.Struct("<32sIIQ")  # SHA-256 of the description, its length, CRC
 _TAG_HELLO, _TAG_TEXT, _TAG_LENGTH, _TAG_COPY, _TAG_CRC = 1, 2, 3, 4, 5
 FIRST_FREE_TAG = 8
 
+FACTS = ("betas", "memory", "warmup", "since", "weight_decay", "maximize", "codec")
+"""What a group's settings are compared by, besides its learning rate."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -36,7 +39,7 @@ class Plan:
         position = {id(group): number for number, group in enumerate(groups)}
         lines = [f"wire version {guard.WIRE_VERSION}", *settings, f"{len(slots)} parameters"]
         for number, group in enumerate(groups):
-            facts = ", ".join(f"{key}={group[key]!r}" for key in ("betas", "weight_decay", "maximize", "codec"))
+            facts = ", ".join(f"{key}={group[key]!r}" for key in FACTS)
             lines.append(f"group {number}: lr={float(group['lr'])!r}, {facts}")
         for slot in slots:
             shape, dtype = tuple(slot.param.shape), slot.param.dtype

@@ -176,8 +176,8 @@ def check(headers: Sequence[Header], *, quorum: int, what: str, repaired: bool =
         headers,
         "hyper",
         lambda r: AgreementError(
-            f"lr, betas or weight_decay differ at step {headers[0].step} on {name_ranks(r)}: give every "
-            "worker the same param_groups and step schedulers alike"
+            f"lr, betas, memory, warmup or weight_decay differ at step {headers[0].step} on {name_ranks(r)}: give "
+            "every worker the same param_groups and step schedulers alike"
         ),
     )
     if not repaired:

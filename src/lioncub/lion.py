@@ -10,6 +10,7 @@ import torch
 from lioncub import kernels, rule
 from lioncub.errors import SparseGradientError
 from lioncub.kernels import Stride
+from lioncub.memory import Memory
 from lioncub.settings import Rounding
 from lioncub.state import MomentumOptimizer
 
@@ -26,6 +27,7 @@ class Lion(MomentumOptimizer):
         params: tensors, ``model.named_parameters()``, or groups, as every torch optimizer.
         lr: 3 to 10 times smaller than AdamW's.
         betas: β1 of the update vector, β2 of the momentum.
+        memory, warmup: as :class:`DistributedLion`'s. ``memory="constant"`` is the paper's Lion.
         weight_decay: decoupled; 3 to 10 times larger than AdamW's.
         maximize: ascend.
         momentum_dtype: bfloat16 halves the state's memory.
@@ -49,6 +51,8 @@ class Lion(MomentumOptimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
+        memory: Memory = "growing",
+        warmup: int | None = None,
         maximize: bool = False,
         momentum_dtype: torch.dtype = torch.float32,
         stochastic_rounding: bool = False,
@@ -57,7 +61,16 @@ class Lion(MomentumOptimizer):
         self._rounding = Rounding(stochastic_rounding, rounding_seed)
         self.num_skipped = 0
         """Elements that the last step left alone because their update was not finite."""
-        defaults = {"lr": lr, "betas": betas, "weight_decay": weight_decay, "maximize": maximize, "step": 0}
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "memory": memory,
+            "warmup": warmup,
+            "weight_decay": weight_decay,
+            "maximize": maximize,
+            "step": 0,
+            "since": 0,
+        }
         super().__init__(params, defaults, momentum_dtype)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from lioncub.comm import Carrier, Comm
 from lioncub.courier import Courier, Delivery
 from lioncub.errors import ConfigError, LionCubError, ReplicasDifferError, name_ranks
 from lioncub.guard import Flags, Stamp
+from lioncub.memory import Memory
 from lioncub.momentum import MomentumSync
 from lioncub.overlap import GradientWatch
 from lioncub.pages import zeros_like_all
@@ -36,9 +37,13 @@ class DistributedLion(MomentumOptimizer):
 
     Args:
         params: tensors, ``model.named_parameters()``, or groups, as every torch optimizer. A group may set ``lr``,
-            ``betas``, ``weight_decay``, ``maximize`` and ``codec``.
+            ``betas``, ``memory``, ``warmup``, ``weight_decay``, ``maximize`` and ``codec``.
         lr: 3 to 10 times smaller than AdamW's.
         betas: β1 of the update vector, β2 of the momentum.
+        memory: "growing": the momentum remembers about a tenth of the steps so far, until that is as much as β2 says;
+            a number c: a c-th of them; "constant": β2 from the first step, as in the papers.
+        warmup: steps in which the rate rises to lr, besides what your scheduler does; None is 2 / (1 - β2), and 0 with
+            constant memory.
         weight_decay: decoupled; 3 to 10 times larger than AdamW's.
         codec: what is sent: :class:`Vote`, :class:`Mean`, :class:`Levels` or :class:`Dense`.
         collective: how it travels: "auto", "two-phase", "gather", "server", "sum" or a collective object.
@@ -77,6 +82,8 @@ class DistributedLion(MomentumOptimizer):
         betas: tuple[float, float] = (0.9, 0.99),
         weight_decay: float = 0.0,
         *,
+        memory: Memory = "growing",
+        warmup: int | None = None,
         codec: Codec = Vote(),  # noqa: B008  (frozen)
         collective: str | Collective = "auto",
         momentum_sync: MomentumSync | None = None,
@@ -108,10 +115,13 @@ class DistributedLion(MomentumOptimizer):
         defaults = {
             "lr": lr,
             "betas": betas,
+            "memory": memory,
+            "warmup": warmup,
             "weight_decay": weight_decay,
             "maximize": maximize,
             "codec": codec,
             "step": 0,
+            "since": 0,
         }
         super().__init__(params, defaults, momentum_dtype)
         first = next(param for group in self.param_groups for param in group["params"])
@@ -356,7 +366,7 @@ class DistributedLion(MomentumOptimizer):
 
     def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
         """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""
-        keys = ("betas", "weight_decay", "maximize")
+        keys = ("betas", "memory", "warmup", "weight_decay", "maximize")
         facts = [(float(group["lr"]), *(group[key] for key in keys)) for group in self.param_groups]
         hyper = zlib.crc32(repr(facts).encode())
         return Stamp(self._step, self._plan_number, hyper, flags, to_wire(self.stats.agreement))

@@ -36,14 +36,18 @@ def lion_step(
     lr: float,
     betas: tuple[float, float],
     weight_decay: float,
+    memory: float = 0.0,
+    warmup: int = 0,
     voters: Sequence[int] | None = None,
     store: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
     """One step of all workers: the new ``x`` and ``m``. A worker that does not vote keeps its momentum.
 
+    ``memory`` and ``warmup`` as in :func:`remembered` and :func:`risen`; without them it is the paper's Lion.
     Half precision is computed in float32 and rounded when it is stored; ``store`` does that for ``x``, else to nearest.
     """
-    beta1, beta2 = betas
+    beta1, beta2 = betas[0], remembered(t, betas[1], memory)
+    lr = risen(t, lr, warmup)
     voters = range(len(g)) if voters is None else voters
     if not voters:
         return x, m
@@ -57,6 +61,16 @@ def lion_step(
     for i in voters:
         advanced[i] = (m[i].to(wide) * beta2 + g[i] * (1 - beta2)).to(m.dtype)
     return x, advanced
+
+
+def remembered(t: int, beta2: float, memory: float) -> float:
+    """β2(t) = min(β2, t / (t + c)): of the steps so far, the momentum remembers about a c-th. c = 0: all of β2."""
+    return min(beta2, t / (t + memory)) if memory else beta2
+
+
+def risen(t: int, lr: float, warmup: int) -> float:
+    """lr(t) = lr · min(1, (t + 1) / w)."""
+    return lr * min(1.0, (t + 1) / warmup) if warmup else lr
 
 
 def rounded_at_random(x: Tensor, seed: int, tensor: int, t: int) -> Tensor:

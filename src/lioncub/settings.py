@@ -10,6 +10,7 @@ from typing import Any, get_args
 import torch
 from torch import Tensor
 
+from lioncub import memory
 from lioncub.codecs import Codec
 from lioncub.comm import Carrier
 from lioncub.errors import ConfigError
@@ -44,6 +45,7 @@ def check_group(group: dict[str, Any]) -> None:
     betas = group["betas"]
     if not isinstance(betas, tuple | list) or len(betas) != 2 or not all(_is_between(b, 0, 1) for b in betas):
         raise ConfigError(f"betas={betas!r}: two numbers, each at least 0 and below 1")
+    memory.check(group)
     if not _is_between(group["weight_decay"], 0, math.inf):
         raise ConfigError(f"weight_decay={group['weight_decay']!r}: a number, 0 or more, and finite")
     if not isinstance(group["maximize"], bool):

@@ -37,12 +37,12 @@ class MomentumOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        group["step"] = group["since"] = self.param_groups[0]["step"]
         try:
             check_group(group)
         except ConfigError:
             del self.param_groups[-1]
             raise
-        group["step"] = self.param_groups[0]["step"]
         new = [param for param in group["params"] if "exp_avg" not in self.state[param]]
         for param, momentum in zip(new, self._momenta_for(new), strict=True):
             self.state[param]["exp_avg"] = momentum

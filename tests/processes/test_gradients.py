@@ -231,7 +231,7 @@ def _embedding(rank: int, group: dist.ProcessGroup, codec: Any) -> tuple[Tensor,
     torch.manual_seed(0)
     table = nn.Embedding(20, 4)
     start = table.weight.detach().clone()
-    optimizer = DistributedLion(table.parameters(), 0.1, codec=codec, process_group=group)
+    optimizer = DistributedLion(table.parameters(), 0.1, memory="constant", codec=codec, process_group=group)
     for _ in range(9):
         optimizer.zero_grad()
         table(torch.tensor([rank, 5])).sum().backward()

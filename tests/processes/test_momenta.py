@@ -41,7 +41,7 @@ def _sync_by_budget(rank: int, group: dist.ProcessGroup) -> tuple[list[bool], fl
     params = {name: nn.Parameter(torch.zeros(64)) for name in ("same", "different", "large")}
     params["large"] = nn.Parameter(torch.zeros(6400))
     sync = MomentumSync(every=4, budget=0.2)
-    optimizer = DistributedLion(params.items(), 1e-3, process_group=group, momentum_sync=sync)
+    optimizer = DistributedLion(params.items(), 1e-3, memory="constant", process_group=group, momentum_sync=sync)
     for step in range(8):
         generator = torch.Generator().manual_seed(step)
         params["same"].grad = torch.randn(64, generator=generator)

@@ -70,6 +70,7 @@ def _train_groups(rank: int, group: dist.ProcessGroup) -> tuple[list[Tensor], fl
             {"params": model[2].parameters()},  # type: ignore[index]
         ],
         lr=1e-3,
+        memory="constant",
         codec=Levels(2),
         process_group=group,
     )

@@ -36,9 +36,13 @@ def driven(method: Method, job: Job) -> Method:
     return method
 
 
+def settings(job: Job) -> dict[str, Any]:
+    return {"betas": job.betas, "weight_decay": job.weight_decay, "memory": job.memory, "warmup": job.warmup}
+
+
 def virtual(job: Job, workers: int, codec: Codec, **options: Any) -> VirtualLion:
     named = [(f"p{number}", value) for number, value in enumerate(job.parameters())]
-    method = VirtualLion(named, workers, codec=codec, betas=job.betas, weight_decay=job.weight_decay, **options)
+    method = VirtualLion(named, workers, codec=codec, **settings(job), **options)
     driven(method, job)
     return method
 
@@ -60,9 +64,7 @@ def test_four_virtual_workers_equal_four_processes(cluster: Cluster, codec: Code
 def test_virtual_workers_equal_the_reference(codec: Codec, workers: int, steps: int) -> None:
     job = Job(steps=steps)
     mine = virtual(job, workers, codec)
-    theirs = ReferenceLion(
-        job.parameters(), workers, combine=combiner(codec), betas=job.betas, weight_decay=job.weight_decay
-    )
+    theirs = ReferenceLion(job.parameters(), workers, combine=combiner(codec), **settings(job))
     driven(theirs, job)
     for x, y in zip(mine.params, theirs.params, strict=True):
         assert torch.equal(x, y)

@@ -35,7 +35,7 @@ def backward(model: nn.Module, seed: int) -> Tensor:
 @pytest.mark.parametrize("codec", [Vote(), Mean(), Levels(2), Levels(4, grid="midtread"), Dense()], ids=repr)
 def test_is_lion_to_the_bit(codec: Any) -> None:
     model, lr, decay = make_model(), 0.01, 0.3
-    optimizer = DistributedLion(model.parameters(), lr, weight_decay=decay, codec=codec)
+    optimizer = DistributedLion(model.parameters(), lr, weight_decay=decay, codec=codec, memory="constant")
     x = [p.detach().clone() for p in model.parameters()]
     m = [torch.zeros_like(p) for p in x]
     for step in range(20):
@@ -57,7 +57,7 @@ def test_matches_lion_pytorch_over_50_steps() -> None:
     from lion_pytorch import Lion
 
     ours, theirs = make_model(), make_model()
-    a = DistributedLion(ours.parameters(), 1e-3, weight_decay=0.1)
+    a = DistributedLion(ours.parameters(), 1e-3, weight_decay=0.1, memory="constant")
     b = Lion(theirs.parameters(), 1e-3, weight_decay=0.1)
     for step in range(50):
         for model, optimizer in ((ours, a), (theirs, b)):
@@ -79,7 +79,11 @@ def test_zero_gradients_move_nothing_when_alone() -> None:
 def test_groups_have_their_own_settings() -> None:
     p, q = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3))
     optimizer = DistributedLion(
-        [{"params": [p], "lr": 0.1}, {"params": [q], "lr": 0.2, "weight_decay": 0.5, "codec": Mean(), "maximize": True}]
+        [
+            {"params": [p], "lr": 0.1},
+            {"params": [q], "lr": 0.2, "weight_decay": 0.5, "codec": Mean(), "maximize": True},
+        ],
+        memory="constant",
     )
     p.grad = q.grad = torch.ones(3)
     optimizer.step()
@@ -90,7 +94,7 @@ def test_groups_have_their_own_settings() -> None:
 def test_schedulers_take_effect() -> None:
     """Known mistake: ``defaults["lr"]`` ignores schedulers."""
     p = nn.Parameter(torch.zeros(2))
-    optimizer = DistributedLion([p], 1.0)
+    optimizer = DistributedLion([p], 1.0, memory="constant")
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
     for expected in (-1.0, -1.5, -1.75):
         p.grad = torch.ones(2)
@@ -194,7 +198,7 @@ def test_a_group_added_later_joins_the_count_of_steps() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 def test_other_precisions(dtype: torch.dtype) -> None:
     model = make_model(dtype)
-    optimizer = DistributedLion(model.parameters(), 2.0**-6)
+    optimizer = DistributedLion(model.parameters(), 2.0**-6, memory="constant")
     before = [p.detach().clone() for p in model.parameters()]
     backward(model, 0)
     optimizer.step()
@@ -208,7 +212,7 @@ def test_other_precisions(dtype: torch.dtype) -> None:
 
 def test_closure_and_maximize() -> None:
     p = nn.Parameter(torch.tensor([3.0]))
-    optimizer = DistributedLion([p], 0.5, maximize=True)
+    optimizer = DistributedLion([p], 0.5, maximize=True, memory="constant")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
@@ -269,7 +273,7 @@ def test_non_contiguous_parameters() -> None:
 
 def test_exchange_and_apply_apart() -> None:
     p = nn.Parameter(torch.ones(3))
-    optimizer = DistributedLion([p], 0.1)
+    optimizer = DistributedLion([p], 0.1, memory="constant")
     p.grad = torch.ones(3)
     optimizer.exchange()
     assert p.tolist() == [1, 1, 1]
@@ -283,7 +287,7 @@ def test_exchange_and_apply_apart() -> None:
 
 def test_a_gradient_changed_between_exchange_and_apply_stays_out_of_the_momentum() -> None:
     p = nn.Parameter(torch.ones(3))
-    optimizer = DistributedLion([p], 0.1)
+    optimizer = DistributedLion([p], 0.1, memory="constant")
     p.grad = torch.ones(3)
     optimizer.exchange()
     p.grad.mul_(math.nan)
@@ -362,7 +366,7 @@ def test_the_box_of_the_theory() -> None:
     torch.manual_seed(0)
     lr, decay = 0.01, 2.0
     p = nn.Parameter(torch.randn(50) * 5)
-    optimizer = DistributedLion([p], lr, weight_decay=decay)
+    optimizer = DistributedLion([p], lr, weight_decay=decay, memory="constant")
     for _ in range(500):
         before = (decay * p.detach().abs() - 1).clamp(min=0)
         p.grad = torch.randn(50)

@@ -16,7 +16,7 @@ from tests.kernel_cases import same_bits
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
 BODIES = [name for name, reason in kernels.bodies().items() if not reason]
-SETTINGS: dict[str, Any] = {"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1}
+SETTINGS: dict[str, Any] = {"lr": 0.01, "betas": (0.8, 0.95), "weight_decay": 0.1, "memory": 0.3, "warmup": 5}
 
 
 @pytest.fixture(params=BODIES, autouse=True)
@@ -107,7 +107,7 @@ def test_small_updates_survive_stochastic_rounding_and_only_that() -> None:
     """A step of 1e-4 is a fortieth of bfloat16's step at 1: to nearest, nothing would ever move."""
     for noisy in (False, True):
         x = nn.Parameter(torch.ones(20_000, dtype=torch.bfloat16))
-        optimizer = Lion([x], lr=1e-4, stochastic_rounding=noisy)
+        optimizer = Lion([x], lr=1e-4, memory="constant", stochastic_rounding=noisy)
         for _ in range(200):
             x.grad = torch.ones_like(x)
             optimizer.step()
@@ -163,7 +163,7 @@ def test_state_is_saved_and_loaded_in_its_own_precision() -> None:
 
 def test_closures_schedulers_and_groups() -> None:
     p, q, unused = (nn.Parameter(torch.ones(3)) for _ in range(3))
-    optimizer = Lion([{"params": [p], "lr": 0.5}, {"params": [q, unused]}], lr=0.25)
+    optimizer = Lion([{"params": [p], "lr": 0.5}, {"params": [q, unused]}], lr=0.25, memory="constant")
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.5**step)
 
     def closure() -> Tensor:
@@ -234,7 +234,7 @@ def test_gradients_that_are_not_where_they_seem_to_be() -> None:
     zero, negated = torch._efficientzerotensor(1000), torch._neg_view(torch.ones(1000))
     for make in (Lion, DistributedLion):
         p = nn.Parameter(torch.ones(1000))
-        optimizer = make([p], lr=0.25)
+        optimizer = make([p], lr=0.25, memory="constant")
         p.grad = zero
         optimizer.step()
         assert torch.equal(p, torch.ones(1000))
@@ -246,7 +246,7 @@ def test_gradients_that_are_not_where_they_seem_to_be() -> None:
 
 def test_a_gradient_that_is_the_parameter() -> None:
     p = nn.Parameter(torch.full((100,), 2.0))
-    optimizer = Lion([p], lr=0.5, betas=(0.9, 0.5))
+    optimizer = Lion([p], lr=0.5, betas=(0.9, 0.5), memory="constant")
     p.grad = p.detach()
     optimizer.step()
     assert torch.equal(p, torch.full((100,), 1.5))
@@ -298,7 +298,7 @@ def test_a_momentum_that_somebody_made_half_precision() -> None:
     """State is the user's to change. float16 is slower than the two formats that have kernels, but no less right."""
     param = nn.Parameter(torch.ones(1000))
     param.grad = torch.ones(1000)
-    optimizer = Lion([param], lr=0.1)
+    optimizer = Lion([param], lr=0.1, memory="constant")
     optimizer.state[param]["exp_avg"] = optimizer.state[param]["exp_avg"].half()
     optimizer.step()
     assert torch.equal(param, torch.full((1000,), 1 - 0.1))
@@ -307,7 +307,11 @@ def test_a_momentum_that_somebody_made_half_precision() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"lr": "x"}, {"lr": None}, {"betas": ("a", "b")}, {"betas": (0.9, None)}, {"weight_decay": "x"}, {"lr": 1j}],
+    [
+        *({"lr": "x"}, {"lr": None}, {"lr": 1j}, {"betas": ("a", "b")}, {"betas": (0.9, None)}, {"weight_decay": "x"}),
+        *({"memory": "grown"}, {"memory": -1.0}, {"memory": float("inf")}, {"memory": None}, {"memory": True}),
+        *({"warmup": -1}, {"warmup": 2.5}, {"warmup": "auto"}),
+    ],
     ids=str,
 )
 def test_settings_that_are_not_numbers(settings: dict[str, Any]) -> None:

@@ -45,6 +45,7 @@ def ways(numel: int) -> list[Way]:
     our own and by gloo; and the allreduce that ours replaces."""
     backend = Comm.of(None, torch.device("cpu")).on_new_channel()
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
+    group |= {"memory": 0.0, "warmup": 0, "step": 0, "since": 0}
     slots = [slot(part, group, number) for number, part in enumerate(torch.randn(numel).tensor_split(TENSORS))]
     found = []
     ours = backend.connected()

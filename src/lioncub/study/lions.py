@@ -16,6 +16,7 @@ from lioncub.errors import ConfigError
 from lioncub.kernels import Move, Part, UpdateVector, noise_key
 from lioncub.kernels.torch_ops import blend_
 from lioncub.layout import Ballot, Layout, Span
+from lioncub.memory import Memory, beta2_at, lr_at, share, usual_warmup
 from lioncub.momentum import MomentumSync, divergence, sample
 from lioncub.reference import Combiner
 from lioncub.study.errors import DivergedError
@@ -54,6 +55,8 @@ class VirtualLion(Method):
         codec: Codec | Callable[[str], Codec],
         weight_decay: float,
         betas: tuple[float, float] = (0.9, 0.99),
+        memory: Memory = "growing",
+        warmup: int | None = None,
         momentum_sync: MomentumSync | None = None,
         momentum_dtype: torch.dtype = torch.float32,
         stochastic_rounding: bool = False,
@@ -65,6 +68,8 @@ class VirtualLion(Method):
             raise ConfigError("a single worker is plain Lion: virtual workers are two or more")
         self.names = [name for name, _ in named]
         self.betas = betas
+        self.memory = share(memory)
+        self.warmup = usual_warmup(betas[1], memory) if warmup is None else warmup
         self.stochastic_rounding = stochastic_rounding
         shapes = [param.numel() for param in self.params]
         self.momenta = [[torch.zeros(numel, dtype=momentum_dtype) for numel in shapes] for _ in range(workers)]
@@ -86,6 +91,7 @@ class VirtualLion(Method):
 
     def send(self, worker: int, gradients: Sequence[Tensor]) -> int:
         momenta, (beta1, beta2) = self.momenta[worker], self.betas
+        beta2 = beta2_at(self.steps, beta2, self.memory)
         flat = [gradient.reshape(-1) for gradient in gradients]
         sent = 0
         for bucket in self.buckets:
@@ -111,6 +117,7 @@ class VirtualLion(Method):
         return Part(m, g, self.betas[0], 1 - self.betas[0])
 
     def move(self, lr: float) -> int:
+        lr = lr_at(self.steps, lr, self.warmup)
         received = sum(self._apply(bucket, lr) for bucket in self.buckets)
         if self.meeting:
             received += self.meeting.receive(self.momenta, self.steps)
@@ -225,11 +232,15 @@ class ReferenceLion(Method):
         combine: Combiner,
         weight_decay: float,
         betas: tuple[float, float] = (0.9, 0.99),
+        memory: float = 0.0,
+        warmup: int = 0,
         seed: int = 0,
     ) -> None:
         super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
         self.combine = combine
         self.betas = betas
+        self.memory = memory
+        self.warmup = warmup
         self.gradients: list[list[Tensor]] = []
         self.momenta = [torch.zeros(workers, param.numel()) for param in self.params]
 
@@ -241,7 +252,16 @@ class ReferenceLion(Method):
         for index, (param, m) in enumerate(zip(self.params, self.momenta, strict=True)):
             g = torch.stack([own[index] for own in self.gradients])
             x, self.momenta[index] = reference.lion_step(
-                param.view(-1), m, g, self.steps, self.combine, lr=lr, betas=self.betas, weight_decay=self.weight_decay
+                param.view(-1),
+                m,
+                g,
+                self.steps,
+                self.combine,
+                lr=lr,
+                betas=self.betas,
+                weight_decay=self.weight_decay,
+                memory=self.memory,
+                warmup=self.warmup,
             )
             param.view(-1).copy_(x)
         self.gradients = []
