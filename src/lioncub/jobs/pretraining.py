@@ -46,7 +46,7 @@ def pretrained(
     ``build`` makes the model, ``load`` the job that it is trained on. Several processes may do this at the same time:
     all train the same weights, and each puts them there whole.
     """
-    with torch.device("meta"):
+    with torch.random.fork_rng(devices=[]):
         model = build()
     path = cache_folder(cache) / file_name(how, model)
     weights = read_weights(path, model)
