@@ -8,9 +8,10 @@ from typing import Any
 from lioncub.study.methods import METHODS
 from lioncub.study.presets import Experiment
 from lioncub.study.records import Run, Spec
+from lioncub.study.search import Setting
 
 EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
-RATES = dict.fromkeys(METHODS, 1e-3)
+SETTINGS = dict.fromkeys(METHODS, Setting(1e-3))
 
 SPEC = Spec(
     task="gpt", method="vote", workers=4, seed=0, lr=1e-3, weight_decay=0.1, steps=12, examples=128

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Sequence
+import math
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +22,7 @@ from lioncub.data.load import load_text
 from lioncub.errors import ConfigError
 from lioncub.jobs.catalogue import JOBS, load_job
 from lioncub.jobs.job import Job
+from lioncub.memory import lr_at, usual_warmup
 from lioncub.study import presets, tasks
 from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
@@ -28,14 +31,15 @@ from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
 from lioncub.study.methods import METHODS, by_name
-from lioncub.study.plan import next_rate, remaining, search
-from lioncub.study.presets import PRESETS, SEARCH_SEED, Experiment, Preset
+from lioncub.study.plan import remaining
+from lioncub.study.presets import PRESETS, Experiment, Preset
 from lioncub.study.records import Run, parse_run, read_runs
 from lioncub.study.results import of_experiment
 from lioncub.study.run import run_study
+from lioncub.study.search import FINALISTS, SEARCH_SEED, SLOW_RISE, TRIALS, Setting, next_rate, search
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
-from tests.made_up_runs import EXPERIMENT, RATES, SPEC, made
+from tests.made_up_runs import EXPERIMENT, SETTINGS, SPEC, made
 
 
 @cache
@@ -55,7 +59,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small")
 def test_a_run_is_the_same_every_time_and_learns() -> None:
-    first, again = train(SPEC), train(SPEC)
+    spec = replace(SPEC, lr=3e-2)  # of which the first ten steps see a twentieth at most
+    first, again = train(spec), train(spec)
     assert first.train_losses == again.train_losses
     assert first.quality == again.quality
     assert first.train_losses[-1] < first.train_losses[0] - 0.5
@@ -165,7 +170,7 @@ def test_codecs_by_the_names_of_parameters() -> None:
 
 def test_agreement_is_with_the_exact_sign() -> None:
     x = torch.zeros(4)
-    method = VirtualLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, watch=True)
+    method = VirtualLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, memory="constant", watch=True)
     rows = torch.tensor([[9.0, 1, 1, -1], [-1.0, 1, 1, -1], [-1.0, 1, -5, -1]])
     for worker, row in enumerate(rows):
         method.send(worker, [row])
@@ -178,7 +183,7 @@ def test_agreement_is_with_the_exact_sign() -> None:
 def test_error_feedback_loses_nothing() -> None:
     """What was said so far, at its scale, and what is kept add up to what was wanted."""
     x = torch.zeros(40)
-    method = FeedbackLion([("x", x)], 2, codec=Vote(), weight_decay=0.0, betas=(0.5, 0.5))
+    method = FeedbackLion([("x", x)], 2, codec=Vote(), weight_decay=0.0, betas=(0.5, 0.5), memory="constant")
     generator = torch.Generator().manual_seed(0)
     wanted, said, momentum = torch.zeros(40), torch.zeros(40), torch.zeros(40)
     for _ in range(7):
@@ -201,7 +206,7 @@ def test_stochastic_signs_are_right_as_often_as_the_update_is_large() -> None:
     half = 20_000
     g = torch.cat([torch.full((half,), 0.5), torch.full((half,), 1.5)])
     x = torch.zeros(2 * half)
-    method = DitheredLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, betas=(0.0, 0.5), seed=5)
+    method = DitheredLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, betas=(0.0, 0.5), memory="constant", seed=5)
     for worker in range(3):
         method.send(worker, [g])
     method.move(1.0)
@@ -225,15 +230,17 @@ def test_parameters_in_bfloat16_are_computed_with_in_float32() -> None:
 
 
 def test_small_steps_of_bfloat16_parameters_need_stochastic_rounding() -> None:
-    """A hundredth of the distance to the next number, 40 times: nowhere, or four tenths of the way on average."""
-    for name, way in (("float-4-bf16", 0.0), ("float-4-bf16-stochastic", -40 * 2**-7 / 100)):
+    """Up to a hundredth of the distance to the next number, 240 times: nowhere, or 1.4 times the way on average."""
+    steps, lr = 240, 2**-7 / 100
+    way = sum(lr_at(t, lr, usual_warmup(0.99, "growing")) for t in range(steps))
+    for name, expected in (("float-4-bf16", 0.0), ("float-4-bf16-stochastic", -way)):
         x = torch.full((20_000,), 1.5, dtype=METHODS[name].param_dtype)
         method = METHODS[name].build([("x", x)], replace(SPEC, workers=2, weight_decay=0.0))
-        for _ in range(40):
+        for _ in range(steps):
             for worker in range(2):
                 method.send(worker, [torch.ones(20_000)])
-            method.move(2**-7 / 100)
-        assert float(x.double().mean()) - 1.5 == pytest.approx(way, rel=0.05)
+            method.move(lr)
+        assert float(x.double().mean()) - 1.5 == pytest.approx(expected, rel=0.05)
 
 
 def test_the_schedule_rises_and_falls() -> None:
@@ -276,95 +283,133 @@ def test_every_method_of_an_experiment_can_be_made_for_its_tasks(preset: str) ->
         assert made.numel == sum(param.numel() for param in models[task].parameters())
 
 
-def by_key(runs: Sequence[Run]) -> dict[str, Run]:
-    return {run.spec.key: run for run in runs}
+def searched(method: str, quality: Callable[[Setting], float], *, trials: int = 99) -> dict[str, Run]:
+    """The runs of a search in which a setting's loss is what ``quality`` says; so many of them."""
+    done: dict[str, Run] = {}
+    while True:
+        wanted, found = search("gpt", method, done)
+        todo = [spec for spec in wanted if spec.key not in done][: trials - len(done)]
+        if found is not None or not todo:
+            return done
+        for spec in todo:
+            decay = spec.weight_decay / TASKS["gpt"].weight_decay[METHODS[method].family]
+            setting = Setting(spec.lr, round(decay, 3), spec.memory, spec.rise)
+            end = quality(setting) - 1e-3 * spec.steps  # longer runs end lower
+            done[spec.key] = replace(made(end=end), spec=spec, quality=end)
 
 
-def test_learning_rates_are_searched_first_and_chosen_by_training_loss() -> None:
+def distance(lr: float) -> Callable[[Setting], float]:
+    return lambda setting: abs(math.log10(setting.lr / lr)) + abs(setting.decay - 1) + setting.rise
+
+
+def test_settings_are_searched_first_and_chosen_by_training_loss() -> None:
     preset = Preset(experiments={"e": EXPERIMENT})
     todo, more = remaining([EXPERIMENT], preset, [])
-    assert todo == [spec for method in ("lion", "vote") for spec in search("gpt", method, preset, {})[0]]
+    assert todo == [spec for method in ("lion", "vote") for spec in search("gpt", method, {})[0]]
     assert [spec.lr for spec in todo] == 2 * list(TASKS["gpt"].lrs["lion"])
     assert more
-    ends = [2.0, 1.0, 3.0, 4.0]
-    done = [
-        replace(made(end=end), spec=spec, quality=end)
-        for method in ("lion", "vote")
-        for end, spec in zip(ends, search("gpt", method, preset, {})[0], strict=True)
-    ]
-    assert search("gpt", "vote", preset, by_key(done))[1] == TASKS["gpt"].lrs["lion"][1]
-    todo, more = remaining([EXPERIMENT], preset, done)
+    done = searched("lion", distance(1e-3)) | searched("vote", distance(1e-3))
+    assert search("gpt", "vote", done)[1] == Setting(1e-3)
+    todo, more = remaining([EXPERIMENT], preset, list(done.values()))
     assert not more
     assert [(spec.method, spec.workers, spec.seed) for spec in todo] == [
         (method, workers, seed) for workers in (4, 8) for seed in (0, 1) for method in ("lion", "vote")
     ]
     assert {spec.lr for spec in todo} == {1e-3}
-    finished = [*done, *(replace(made(), spec=spec) for spec in todo)]
+    finished = [*done.values(), *(replace(made(), spec=spec) for spec in todo)]
     assert remaining([EXPERIMENT, EXPERIMENT], preset, finished) == ([], False)
     assert len(of_experiment(EXPERIMENT, preset, finished)) == 4
 
 
-def test_the_quick_preset_has_the_rates_that_the_full_one_found() -> None:
-    runs = read_runs([Path(__file__).parents[2] / "docs" / "records" / "study" / "full.jsonl"])
-    quick = PRESETS["quick"]
-    assert not [spec for spec in remaining(quick.experiments.values(), quick, [])[0] if spec.seed == SEARCH_SEED]
-    for method, lr in quick.rates.items():
-        assert search("gpt", method, PRESETS["full"], by_key(runs))[1] == lr
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_as_many_trials_of_which_two_are_run_in_full(method: str) -> None:
+    middle = TASKS["gpt"].lrs[METHODS[method].family][1]
+    for best in (middle, middle / 1000, middle * 1000):
+        done = searched(method, distance(best))
+        lengths = Counter(run.spec.steps for run in done.values())
+        assert lengths == {TASKS["gpt"].steps // 2: TRIALS, TASKS["gpt"].steps: FINALISTS}
 
 
-def test_codecs_that_are_compared_take_one_rate() -> None:
-    experiment = replace(EXPERIMENT, lr_of="exact")
+def test_a_search_looks_at_all_that_a_method_may_choose() -> None:
+    tried = [run.spec for run in searched("adamw", distance(3e-3)).values()]
+    assert {spec.memory for spec in tried} == {"", "0.99", "0.95"}
+    assert {spec.rise for spec in tried} == {0.05, SLOW_RISE}
+    best = Setting(3e-3, memory="0.95", rise=SLOW_RISE)
+    wants = lambda setting: distance(3e-3)(setting) - 2 * setting.rise - (setting.memory == "0.95")  # noqa: E731
+    assert search("gpt", "adamw", searched("adamw", wants))[1] == best
+
+
+def test_the_longer_run_decides() -> None:
+    """The second of the short trials is ahead in full length."""
+    done = searched("vote", distance(1e-3))
+    first, second = [run.spec for run in done.values()][-FINALISTS:]
+    assert first.steps == second.steps == TASKS["gpt"].steps
+    done[second.key] = replace(done[second.key], train_losses=(-9.0,))
+    found = search("gpt", "vote", done)[1]
+    assert found is not None
+    assert found.spec("gpt", "vote", workers=8, seed=SEARCH_SEED, length=1.0) == second
+
+
+def test_codecs_that_are_compared_take_one_setting() -> None:
+    experiment = replace(EXPERIMENT, settings_of="exact")
     preset = Preset(experiments={"e": experiment})
     todo, more = remaining([experiment], preset, [])
-    assert (todo, more) == (search("gpt", "exact", preset, {})[0], True)
-    done = [replace(made(end=end), spec=spec) for end, spec in zip((2.0, 3.0, 1.0, 4.0), todo, strict=True)]
-    todo, more = remaining([experiment], preset, done)
+    assert (todo, more) == (search("gpt", "exact", {})[0], True)
+    todo, more = remaining([experiment], preset, list(searched("exact", distance(3e-3)).values()))
     assert {(spec.method, spec.lr) for spec in todo} == {("lion", 3e-3), ("vote", 3e-3)}
     assert not more
 
 
+def test_rates_that_are_given_are_all_run_and_nothing_is_searched() -> None:
+    experiment = replace(EXPERIMENT, methods=("adamw", "vote"), rates={"adamw": (1e-3, 3e-3), "lion": (1e-4,)})
+    todo, more = remaining([experiment], Preset(), [])
+    assert not more
+    assert {(spec.method, spec.lr) for spec in todo} == {("adamw", 1e-3), ("adamw", 3e-3), ("vote", 1e-4)}
+
+
+def test_memories_are_compared_at_the_setting_that_was_found() -> None:
+    experiment = replace(EXPERIMENT, methods=("vote",), memories=("", "0.99", "growing-5"))
+    todo, _ = remaining([experiment], Preset(settings={"vote": Setting(1e-3, rise=0.25)}), [])
+    assert {(spec.lr, spec.rise, spec.memory) for spec in todo} == {
+        (1e-3, 0.25, memory) for memory in ("", "0.99", "growing-5")
+    }
+    named = [("x", torch.zeros(3))]
+    methods = [METHODS["vote"].build(named, replace(SPEC, memory=m)) for m in ("0.99", "growing-5")]
+    assert [(m.betas, m.memory, m.warmup) for m in methods if isinstance(m, VirtualLion)] == [
+        ((0.9, 0.99), 0.0, 0),
+        ((0.9, 0.99), 5.0, 200),
+    ]
+
+
 def test_a_search_that_diverges_everywhere_but_once_takes_that_one() -> None:
-    preset = Preset(experiments={"e": EXPERIMENT})
-    specs, _ = search("gpt", "vote", preset, {})
-    done = {spec.key: replace(made(None), spec=spec) for spec in specs}
-    done[specs[2].key] = replace(made(), spec=specs[2])
-    assert search("gpt", "vote", preset, done)[1] == specs[2].lr
+    lr = TASKS["gpt"].lrs["lion"][2]
+    done = searched("vote", lambda setting: 1.0 if setting == Setting(lr) else math.inf)
+    assert search("gpt", "vote", done)[1] == Setting(lr)
 
 
 @pytest.mark.parametrize(
-    ("ends", "tried", "found"),
+    ("best", "tried"),
     [
-        ((4.0, 3.0, 2.0, 1.0, 2.0), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2), 1e-2),
-        ((1.0, 2.0, 3.0, 4.0, 0.5, 0.9), (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2), 1e-4),
-        ((4.0, 3.0, 2.0, 1.0, 0.5, 0.4, 0.3), (3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1), 1e-1),
+        (2e-2, [3e-4, 1e-3, 3e-3, 1e-2, 3e-2]),
+        (1e-4, [3e-4, 1e-3, 3e-3, 1e-2, 1e-4, 3e-5]),
+        (1.0, [3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1]),
     ],
     ids=["the end was best", "one below is better", "it ends somewhere"],
 )
-def test_a_search_goes_on_beyond_the_end_of_its_grid(
-    ends: tuple[float, ...], tried: tuple[float, ...], found: float
-) -> None:
-    preset = Preset(experiments={"e": EXPERIMENT})
-    done: dict[str, Run] = {}
-    for end in ends:
-        wanted, lr = search("gpt", "vote", preset, done)
-        todo = [spec for spec in wanted if spec.key not in done]
-        if lr is not None:
-            break
-        done[todo[0].key] = replace(made(end=end), spec=todo[0])
-    wanted, lr = search("gpt", "vote", preset, done)
-    assert tuple(spec.lr for spec in wanted) == tried
-    assert lr == found
+def test_a_search_goes_on_beyond_the_end_of_its_grid(best: float, tried: list[float]) -> None:
+    done = searched("vote", distance(best))
+    plain = [spec.lr for spec in (run.spec for run in done.values()) if spec.rise == 0.05 and spec.weight_decay == 0.1]
+    assert plain[: len(tried)] == tried
 
 
 def test_what_was_found_is_shown_while_the_search_goes_on() -> None:
-    preset = Preset(experiments={"e": EXPERIMENT}, rates={"lion": 1e-3})
-    wanted, _ = search("gpt", "vote", preset, {})
-    searched = [replace(made(end=end), spec=spec) for end, spec in zip((1.0, 2.0, 3.0, 4.0), wanted, strict=True)]
-    run = made(lr=wanted[0].lr, workers=4, seed=0, steps=wanted[0].steps)
-    assert search("gpt", "vote", preset, by_key(searched))[1] is None
-    assert remaining([EXPERIMENT], preset, searched)[1]
-    assert [sample.one for sample in of_experiment(EXPERIMENT, preset, [*searched, run])] == [run]
-    assert of_experiment(EXPERIMENT, preset, [*searched[1:], run]) == []
+    preset = Preset(experiments={"e": EXPERIMENT}, settings={"lion": Setting(1e-3)})
+    done = searched("vote", distance(1e-3), trials=6)
+    assert search("gpt", "vote", done)[1] is None
+    assert remaining([EXPERIMENT], preset, list(done.values()))[1]
+    run = made(lr=1e-3, workers=4, seed=0, steps=TASKS["gpt"].steps)
+    assert [sample.one for sample in of_experiment(EXPERIMENT, preset, [*done.values(), run])] == [run]
+    assert of_experiment(EXPERIMENT, preset, [run]) == []
 
 
 def test_rates_are_one_three_ten() -> None:
@@ -375,7 +420,7 @@ def test_rates_are_one_three_ten() -> None:
 @pytest.mark.usefixtures("small")
 def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(2,), seeds=(0, 1))
-    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES, length=0.3))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, settings=SETTINGS, length=0.3))
     config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
     monkeypatch.setattr("lioncub.study.run.pool", inline_pool)
     said = Console(file=io.StringIO(), width=200)
@@ -409,7 +454,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
 @pytest.mark.usefixtures("small")
 def test_runs_on_other_data_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Experiment(question="Q?", methods=("vote",), tasks=("gpt",), workers=(2,), seeds=(0,))
-    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, settings=SETTINGS))
     config = StudyConfig(preset="tiny", jobs=1, out=tmp_path)
     config.own_records.write_text(made().to_json() + "\n")
     with pytest.raises(StudyError, match=r"learn from stdlib .* now, but .* from made.*another --out"):
@@ -419,7 +464,7 @@ def test_runs_on_other_data_are_not_mixed_in(tmp_path: Path, monkeypatch: pytest
 
 def test_a_pool_of_real_processes_makes_the_same_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tiny = Experiment(question="Q?", methods=("vote",), tasks=("gpt",), workers=(2,), seeds=(0, 1))
-    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, rates=RATES, length=0.001))
+    monkeypatch.setitem(presets.PRESETS, "tiny", Preset(experiments={"e": tiny}, settings=SETTINGS, length=0.001))
     config = StudyConfig(preset="tiny", jobs=2, out=tmp_path)
     runs = run_study(config, Console(file=io.StringIO()))
     assert {run.spec.seed for run in runs} == {0, 1}

@@ -18,19 +18,20 @@ from lioncub.errors import ConfigError
 from lioncub.jobs.catalogue import JOBS
 from lioncub.publish.pictures import Picture, draw
 from lioncub.study.config import StudyConfig
-from lioncub.study.effort import cost_table, rates_table, tasks_table
+from lioncub.study.effort import cost_table, described, settings_table, tasks_table
 from lioncub.study.kinds import kind
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.page import page
-from lioncub.study.plan import remaining, search
+from lioncub.study.plan import remaining
 from lioncub.study.plots import PLOTS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
-from lioncub.study.presets import BASELINES, EXPERIMENTS, LIONS, PRESETS, SEARCH_SEED, Experiment, Preset
+from lioncub.study.presets import EXPERIMENTS, PEOPLE, PRESETS, RIVALS, Experiment, Preset
 from lioncub.study.records import Run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
+from lioncub.study.search import SEARCH_SEED, Setting, search
 from lioncub.study.tables import against_lion, memory_table, seed_table, table, tables
 from lioncub.study.tasks import TASKS
-from tests.made_up_runs import EXPERIMENT, RATES, made
+from tests.made_up_runs import EXPERIMENT, SETTINGS, made
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -44,7 +45,7 @@ def shown(figure: go.Figure | None) -> go.Figure:
 
 
 def test_every_method_of_the_trade_off_looks_different() -> None:
-    methods = (*LIONS, *BASELINES)
+    methods = (*PEOPLE, *RIVALS)
     found = samples(made(2.0 + number / 10, method=method) for number, method in enumerate(methods))
     figure = shown(quality_by_bits(found))
     looks = {(trace.marker.color, trace.marker.symbol) for trace in figure.data}
@@ -227,7 +228,7 @@ def test_what_the_text_says_of_the_figures_is_in_the_tables() -> None:
 
 def test_a_run_of_several_experiments_is_counted_once() -> None:
     more = Experiment(question="?", methods=("vote", "mean"), tasks=("gpt",), workers=(4,), seeds=(0,))
-    preset = Preset(experiments={"first": EXPERIMENT, "second": more}, rates=RATES)
+    preset = Preset(experiments={"first": EXPERIMENT, "second": more}, settings=SETTINGS)
     todo, _ = remaining([EXPERIMENT, more], preset, [])
     hour = [replace(made(), spec=spec, seconds=3600.0) for spec in todo if spec.workers == 4]
     rows = cost_table(preset, ["first", "second"], hour).rows
@@ -239,15 +240,16 @@ def test_a_run_of_several_experiments_is_counted_once() -> None:
     assert [row[4] for row in rows] == ["12.00", "1.00", "13.00"]  # eight workers see twice as much
 
 
-def test_rates_are_shown_with_those_that_were_tried() -> None:
-    preset = Preset(experiments={"e": EXPERIMENT}, rates={"vote": 1e-3})
-    grid = TASKS["gpt"].lrs["lion"]
-    assert rates_table(preset, ["e"], []) is None
-    wanted, _ = search("gpt", "lion", preset, {})
-    runs = [replace(made(end=abs(spec.lr - 1e-3)), spec=spec) for spec in wanted]
-    shown = rates_table(preset, ["e"], runs)
+def test_what_was_found_is_shown_in_a_few_words() -> None:
+    preset = Preset(experiments={"e": EXPERIMENT}, settings={"vote": Setting(1e-3)})
+    assert settings_table(preset, ["e"], []) is None
+    done: dict[str, Run] = {}
+    while (found := search("gpt", "lion", done))[1] is None:
+        done |= {s.key: replace(made(end=abs(s.lr - 1e-3) - s.rise), spec=s) for s in found[0] if s.key not in done}
+    shown = settings_table(preset, ["e"], list(done.values()))
     assert shown is not None
-    assert shown.rows == [["global Lion", f"0.001 of {grid[0]:g} to {grid[-1]:g}"]]
+    assert shown.rows == [["global Lion", "0.001, rise 25%"]]
+    assert described(Setting(0.01, 1 / 3, "0.95")) == "0.01, decay × 0.33, β2 0.95"
 
 
 def test_the_tasks_are_described_by_what_they_are() -> None:
@@ -371,7 +373,7 @@ def test_rates_are_named_where_they_vary() -> None:
 
 
 def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
-    preset = Preset(experiments={"<e>": EXPERIMENT}, rates=RATES)
+    preset = Preset(experiments={"<e>": EXPERIMENT}, settings=SETTINGS)
     todo, _ = remaining([EXPERIMENT], preset, [])
     runs = [replace(made(2.0 + spec.seed), spec=spec) for spec in todo]
     html = page(preset, ["<e>"], runs)

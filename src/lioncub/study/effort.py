@@ -1,16 +1,18 @@
-"""What a study takes: the size of its tasks, runs and hours, the learning rates that were tried and found."""
+"""What a study takes: the size of its tasks, runs and hours, and the settings that were found."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from statistics import median
 
 from lioncub.publish.grid import Grid
 from lioncub.study.methods import METHODS
-from lioncub.study.plan import search, specs
-from lioncub.study.presets import SEARCH_WORKERS, Preset
+from lioncub.study.plan import setting_of, specs
+from lioncub.study.presets import Preset
 from lioncub.study.records import Run
+from lioncub.study.search import FINALISTS, SEARCH_WORKERS, SHORT, TRIALS, Setting
 from lioncub.study.tasks import TASKS
 
 HOUR = 3600.0
@@ -23,7 +25,7 @@ NOTE = (
 
 def effort_tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
     tasks = dict.fromkeys(task for name in names for task in preset.experiments[name].tasks)
-    grids = (tasks_table(tasks), cost_table(preset, names, runs), rates_table(preset, names, runs))
+    grids = (tasks_table(tasks), cost_table(preset, names, runs), settings_table(preset, names, runs))
     return [grid for grid in grids if grid is not None]
 
 
@@ -62,21 +64,37 @@ def tasks_table(names: Iterable[str]) -> Grid:
     return Grid("Tasks", head, rows, note, num_texts=2)
 
 
-def rates_table(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> Grid | None:
-    """The rate of each method on each task, with those that were tried; None where nothing was searched."""
+def settings_table(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> Grid | None:
+    """What was found for each method on each task; None where nothing was searched."""
     done = {run.spec.key: run for run in runs}
     found: dict[str, dict[str, str]] = {}
     for experiment in map(preset.experiments.__getitem__, names):
         for task, method in product(experiment.tasks, experiment.methods):
-            wanted, lr = search(task, experiment.lr_of or method, preset, done)
-            if wanted and lr is not None:
-                tried = [spec.lr for spec in wanted]
-                label = METHODS[experiment.lr_of or method].label
-                found.setdefault(label, {})[task] = f"{lr:g} of {min(tried):g} to {max(tried):g}"
+            source = experiment.settings_of or method
+            tried, settings = setting_of(replace(experiment, settings_of=""), task, source, preset, done)
+            if tried and settings:
+                found.setdefault(METHODS[source].label, {})[task] = described(settings[0])
     tasks = list(dict.fromkeys(task for row in found.values() for task in row))
     rows = [[label, *(row.get(task, "–") for task in tasks)] for label, row in found.items()]
-    note = "What every method's search found, by training loss, of 1, 3, 10, 30, … between the ends that are named."
-    return Grid("Learning rates", ["method", *tasks], rows, note) if rows else None
+    note = (
+        f"What every method's search found, by training loss on a seed that no figure uses: {TRIALS} trials of "
+        f"{SHORT:g} of the length at {SEARCH_WORKERS} workers, then the best {FINALISTS} in full. Learning rate; decay "
+        "times the task's, how long averages remember (β2) and the part of the steps in which the rate rises, where "
+        "they are not what the method comes with (5% of the steps)."
+    )
+    return Grid("Settings", ["method", *tasks], rows, note) if rows else None
+
+
+def described(setting: Setting) -> str:
+    """What differs from a plain one in a few words."""
+    parts = [f"{setting.lr:g}"]
+    if setting.decay != 1:
+        parts.append(f"decay × {setting.decay:.2g}")
+    if setting.memory:
+        parts.append(f"β2 {setting.memory}")
+    if setting.rise != Setting(0.0).rise:
+        parts.append(f"rise {setting.rise:.0%}")
+    return ", ".join(parts)
 
 
 def paces(runs: Sequence[Run]) -> Mapping[str, float]:

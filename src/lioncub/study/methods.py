@@ -34,6 +34,20 @@ class Entry:
     build: Callable[[Named, Spec], Method]
     param_dtype: torch.dtype = torch.float32
     """What parameters are kept in; gradients are computed in float32, at their values."""
+    memories: tuple[str, ...] = ()
+    """What a search tries for :attr:`Spec.memory`, besides what the method comes with."""
+
+
+GROWING = "growing-"
+
+
+def lion_memory(spec: Spec) -> dict[str, Any]:
+    """What a Lion's memory is in a run: as the library comes, a constant β2, or growing with another c."""
+    if not spec.memory:
+        return {}
+    if spec.memory.startswith(GROWING):
+        return {"memory": float(spec.memory.removeprefix(GROWING))}
+    return {"memory": "constant", "betas": (0.9, float(spec.memory))}
 
 
 def lion(
@@ -47,9 +61,8 @@ def lion(
     """A member of our own optimizer's family."""
 
     def build(named: Named, spec: Spec) -> Method:
-        return kind(
-            named, spec.workers, codec=codec, weight_decay=spec.weight_decay, seed=spec.seed, watch=True, **options
-        )
+        given = {"weight_decay": spec.weight_decay, "seed": spec.seed, "watch": True} | lion_memory(spec) | options
+        return kind(named, spec.workers, codec=codec, **given)
 
     return Entry(label=label, family="lion", build=build, param_dtype=param_dtype)
 
@@ -111,15 +124,30 @@ def baseline(label: str, family: Family, method: Callable[..., Method], **option
     return Entry(label=label, family=family, build=build)
 
 
+def _global_lion(named: Named, spec: Spec) -> Method:
+    """With the memory that ours has."""
+    params = [param for _, param in named]
+    given = {"memory": "growing"} | lion_memory(spec)
+    return GlobalLion(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **given)
+
+
+def _global_adamw(named: Named, spec: Spec) -> Method:
+    params = [param for _, param in named]
+    betas = (0.9, float(spec.memory or 0.999))
+    return GlobalAdamW(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas)
+
+
 def _dgc(named: Named, spec: Spec) -> Method:
     """With a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more."""
     params = [param for _, param in named]
     return DGC(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, warmup_steps=spec.steps // 10)
 
 
+ADAMW_MEMORIES = ("0.99", "0.95")
+
 BASELINES: dict[str, Entry] = {
-    "lion": baseline("global Lion", "lion", GlobalLion),
-    "adamw": baseline("global AdamW", "adamw", GlobalAdamW),
+    "lion": Entry(label="global Lion", family="lion", build=_global_lion),
+    "adamw": Entry(label="global AdamW", family="adamw", build=_global_adamw, memories=ADAMW_MEMORIES),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
     "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
     "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),

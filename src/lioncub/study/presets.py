@@ -1,12 +1,7 @@
 """What is run: experiments of named size. A preset says which tasks, how many seeds, and what each experiment compares.
 
-Learning rates are not chosen here: every method is given the same search, over its family's grid in
-:mod:`lioncub.study.tasks` and beyond its ends where the best is there, at :data:`SEARCH_WORKERS` workers with a seed
-that no figure uses. The search's winner by training loss is used at every number of workers. Where codecs are compared
-with one another, all take one rate.
-
-Of the two models for images the ResNet is in most experiments: a run takes half the time of the ViT's, and it tells
-methods apart that the ViT does not.
+Settings are not chosen here: every method is given the same search, :mod:`lioncub.study.search`, and what it finds is
+used at every number of workers. Where only codecs or memories differ, all take one method's.
 """
 
 from __future__ import annotations
@@ -14,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-SEARCH_WORKERS = 8
-SEARCH_SEED = 1000
+from lioncub.study.search import Setting
+from lioncub.study.tasks import Family
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,16 +25,20 @@ class Experiment:
     skews: tuple[float | None, ...] = (None,)
     length: float = 1.0
     """Times the task's steps."""
-    lr_of: str = ""
-    """The method whose learning rate all of them take, where only their codecs are to differ; else each has its own."""
+    settings_of: str = ""
+    """The method whose setting all of them take, where only their codecs are to differ; else each has its own."""
+    rates: Mapping[Family, tuple[float, ...]] = field(default_factory=dict)
+    """Learning rates by family that are all tried, instead of a search."""
     lr_factors: tuple[float, ...] = (1.0,)
     """Times the learning rate that was found."""
     decay_factors: tuple[float, ...] = (1.0,)
+    memories: tuple[str | None, ...] = (None,)
+    """How long averages remember (:attr:`Spec.memory`); None: as it was found."""
     by_layer: bool = False
     """Whether agreement and divergence are shown by the kind of layer."""
     by_seed: bool = False
     """Whether each seed's figures are shown."""
-    memory: bool = False
+    peak_memory: bool = False
     """Whether the memory that runs took is shown."""
     pictures: tuple[str, ...] = ()
     """Which of the plots documents show."""
@@ -47,170 +46,104 @@ class Experiment:
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Experiments by name, and how the learning rates are found."""
+    """Experiments by name, and how settings are found."""
 
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
-    rates: Mapping[str, float] = field(default_factory=dict)
-    """Learning rates by method, where they have been searched already; the others' are searched."""
+    settings: Mapping[str, Setting] = field(default_factory=dict)
+    """By method, where they have been searched already; the others' are searched."""
     length: float = 1.0
 
 
-BASELINES = ("adamw", "terngrad", "dgc", "graddrop", "signum-vote", "signum-mean", "ef-sign", "powersgd")
-LIONS = ("lion", "vote", "mean", "midrise-2", "cub-2", "cub-4")
-MIDRISE = tuple(f"midrise-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf"))
-LEVELS = (
-    *MIDRISE,
-    *(f"log-{bits}{scale}" for bits in (2, 3, 4, 5) for scale in ("", "-linf")),
-    *(f"midtread-{bits}{scale}" for bits in (2, 3, 4, 5, 8) for scale in ("", "-linf")),
-    *(f"float-{bits}" for bits in (2, 3, 4, 5)),
-)
-SYNCHRONISED = tuple(
-    f"{codec}+{policy}"
-    for codec in ("vote", "float-4")
-    for policy in ("sync-16", "sync-64", "sync-256", "sync-embedding", "sync-budget", "sync-budget-1")
-)
+PEOPLE = ("adamw", "lion", "vote", "cub-4")
+"""What people have, and ours."""
+
+RIVALS = ("adamw-bf16", "dgc", "powersgd", "terngrad", "ef-sign", "signum-vote")
+LONG_RUNS = ("adamw", "lion", "vote", "cub-4")
 
 EXPERIMENTS: dict[str, Experiment] = {
-    "default": Experiment(
-        question="Is Lion Cub as good as global Lion at 8 workers, on every task?",
-        methods=("lion", "vote", "cub-4", "cub-2"),
-        tasks=("gpt", "vit", "resnet"),
-        seeds=(0, 1, 2, 3, 4, 5),
-    ),
-    "confirmation": Experiment(
-        question="The default was chosen with the seeds 0 to 5: does it hold with others?",
-        methods=("lion", "vote", "cub-4"),
-        tasks=("gpt",),
-        seeds=(6, 7, 8, 9, 10, 11),
-    ),
-    "steadiness": Experiment(
-        question="Some first weights are harder than others: who copes?",
-        methods=("lion", "vote", "cub-2", "log-4", "cub", "cub-3", "float-4", "cub-4"),
-        tasks=("gpt",),
-        seeds=(0, 1, 2, 3, 4, 5),
-        by_layer=True,
+    "adamw": Experiment(
+        question="Is it as good as AdamW, in five places?",
+        methods=PEOPLE,
+        tasks=("gpt", "resnet", "resnet-batch", "gpt-batch", "vit"),
+        seeds=(0, 1, 2, 3, 4),
         by_seed=True,
-        pictures=("agreement",),
+        pictures=("losses",),
+    ),
+    "others-models": Experiment(
+        question="Models that are not ours, rates that were not searched: each at three.",
+        methods=("adamw", "vote", "cub-4"),
+        tasks=("gpt-normal", "llama"),
+        workers=(4,),
+        seeds=(0, 1),
+        rates={"adamw": (1e-3, 3e-3, 1e-2), "lion": (3e-4, 1e-3, 3e-3)},
+    ),
+    "memory": Experiment(
+        question="How long should momenta remember?",
+        methods=("cub-4", "vote"),
+        tasks=("gpt", "resnet"),
+        memories=("", "growing-5", "growing-20", "0.99", "0.95"),
+    ),
+    "bits": Experiment(
+        question="How many bits?",
+        methods=("lion", "vote", "cub-2", "cub-3", "cub-4"),
+        tasks=("gpt", "resnet"),
+        settings_of="cub-4",
+        pictures=("bits",),
+    ),
+    "momentum": Experiment(
+        question="Does averaging momenta earn its quarter of a bit?",
+        methods=("vote", "vote+sync-budget", "float-4", "float-4+sync-budget", "float-4+sync-16"),
+        tasks=("gpt", "resnet"),
+        settings_of="cub-4",
+        by_layer=True,
+    ),
+    "skew": Experiment(
+        question="Workers that see different classes: who copes?",
+        methods=("adamw", "lion", "vote", "float-4", "vote+sync-16", "float-4+sync-16", "cub-4"),
+        tasks=("resnet",),
+        skews=(None, 1.0, 0.1),
     ),
     "parity": Experiment(
-        question="Do they learn as well as global Lion, at 4 to 32 workers?",
-        methods=("lion", "vote", "mean", "cub-2", "cub-4"),
+        question="4 to 32 workers, with what was found at 8.",
+        methods=PEOPLE,
         tasks=("gpt", "resnet"),
         workers=(4, 8, 16, 32),
         pictures=("workers",),
     ),
     "tradeoff": Experiment(
-        question="Quality against bits: ours and the baselines of the papers.",
-        methods=(*LIONS, *BASELINES),
+        question="Quality against bits: ours and others', at the same search.",
+        methods=(*PEOPLE, "cub-2", *RIVALS),
         tasks=("gpt", "resnet"),
-        pictures=("bits", "losses"),
-    ),
-    "bits": Experiment(
-        question="How many bits, on which grid, with which scale?",
-        methods=("exact", "vote", *LEVELS),
-        tasks=("gpt",),
-        lr_of="exact",
-        by_layer=True,
-        pictures=("bits", "agreement"),
-    ),
-    "bits-images": Experiment(
-        question="The same on images, on fewer grids.",
-        methods=("exact", "vote", *MIDRISE, "log-2", "log-2-linf", "log-4"),
-        tasks=("vit",),
-        lr_of="exact",
-        by_layer=True,
-        pictures=("bits", "agreement"),
-    ),
-    "layers": Experiment(
-        question="Is it the rare tokens? Finer bits for embedding and head alone.",
-        methods=("exact", "vote", "log-4", "vote-embedding-log-4", "vote-abstain"),
-        tasks=("gpt",),
-        lr_of="exact",
-        by_layer=True,
-    ),
-    "ideas": Experiment(
-        question="At the bits of a vote, or one more: what beats it?",
-        methods=("exact", "vote", "vote-feedback", "vote-dithered", "midrise-2", "log-2"),
-        tasks=("gpt", "vit"),
-        lr_of="exact",
-        by_layer=True,
-    ),
-    "momentum": Experiment(
-        question="When must momenta meet, and which?",
-        methods=("exact", "vote", "float-4", *SYNCHRONISED),
-        tasks=("gpt", "resnet"),
-        lr_of="exact",
-        by_layer=True,
-    ),
-    "momentum-layers": Experiment(
-        question="Momenta of one kind of layer, every 16 steps: which need to meet?",
-        methods=("exact", "vote", "vote+sync-embedding", "vote+sync-attention", "vote+sync-mlp", "vote+sync-16"),
-        tasks=("gpt",),
-        lr_of="exact",
-        by_layer=True,
-    ),
-    "ties": Experiment(
-        question="What do ties and zeros do, at even and odd numbers of workers?",
-        methods=("vote", "vote-zero", "vote-abstain"),
-        tasks=("gpt", "resnet"),
-        workers=(4, 5, 8, 9),
-        lr_of="vote",
-    ),
-    "skew": Experiment(
-        question="Workers that see different classes: does the vote suffer, and what helps?",
-        methods=("lion", "vote", "mean", "float-4", "vote+sync-16", "float-4+sync-16", "cub-4"),
-        tasks=("resnet",),
-        skews=(None, 1.0, 0.1),
+        pictures=("bits",),
     ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
-        methods=("lion", "vote", "midrise-2", "float-4", "float-4-half", "float-4-bf16", "float-4-bf16-stochastic"),
+        methods=LONG_RUNS,
         tasks=("gpt",),
-        seeds=(0,),
         length=10.0,
-        by_layer=True,
         pictures=("losses",),
     ),
-    "rates": Experiment(
-        question="Which learning rate and weight decay, coming from AdamW?",
-        methods=("lion", "vote", "float-4"),
-        tasks=("gpt", "resnet"),
-        seeds=(0,),
-        lr_factors=(0.33, 1.0, 3.0),
-        decay_factors=(0.1, 1.0, 10.0),
-    ),
-    "more-workers": Experiment(
-        question="Which learning rate when the number of workers changes?",
-        methods=("lion", "vote", "float-4"),
-        tasks=("gpt", "resnet"),
-        workers=(4, 16),
-        seeds=(0,),
-        lr_factors=(0.33, 1.0, 3.0),
-    ),
-    "beyond": Experiment(
-        question="Hundreds of workers, a seventh of the steps: does the vote still follow global Lion?",
-        methods=("lion", "vote", "float-4"),
+    "hundreds": Experiment(
+        question="Hundreds of workers, a seventh of the steps.",
+        methods=("adamw", "lion", "vote", "cub-4"),
         tasks=("gpt",),
-        workers=(8, 64, 256, 1024),
+        workers=(8, 256),
         seeds=(0,),
         length=1 / 7,
-        memory=True,
-        pictures=("workers",),
+        peak_memory=True,
     ),
 }
 
-FOUND_ON_GPT = {
-    "adamw": 1e-2,
-    "lion": 3e-3,
-    "vote": 3e-3,
-    "mean": 3e-3,
-    "cub-4": 3e-3,
-    "terngrad": 0.3,
-    "dgc": 1.0,
-    "graddrop": 0.3,
-    "signum-vote": 1e-3,
+FOUND_ON_GPT: dict[str, Setting] = {
+    "adamw": Setting(1e-2),
+    "cub-4": Setting(3e-3),
+    "vote": Setting(3e-3),
+    "lion": Setting(3e-3),
+    "terngrad": Setting(0.3),
+    "dgc": Setting(1.0),
+    "signum-vote": Setting(1e-3),
 }
-"""The rates that the full set's search found, for those who have no time to search."""
+"""What the full set's search found, for those who have no time to search."""
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset(
@@ -223,29 +156,22 @@ PRESETS: dict[str, Preset] = {
                 pictures=("bits",),
             )
         },
-        rates=FOUND_ON_GPT,
+        settings=FOUND_ON_GPT,
     ),
     "full": Preset(experiments=EXPERIMENTS),
     "paper": Preset(
         experiments={
             "parity": Experiment(
                 question="The CIFAR-10 study of Distributed Lion: a ViT of 19 M parameters, 4 to 32 workers.",
-                methods=(*LIONS, *BASELINES),
+                methods=(*PEOPLE, "cub-2", *RIVALS),
                 tasks=("papers-vit",),
                 workers=(4, 8, 16, 32),
             ),
             "bits": Experiment(
                 question="Lion Cub's quantisation on ResNet-18.",
-                methods=("exact", "vote", *LEVELS),
+                methods=("lion", "vote", "cub-2", "cub-4", "midtread-2", "midtread-4", "midtread-8"),
                 tasks=("papers-resnet",),
-                lr_of="exact",
-                by_layer=True,
-            ),
-            "momentum": Experiment(
-                question="Lion Cub's momentum synchronisation on ResNet-18.",
-                methods=("exact", "vote", "float-4", *SYNCHRONISED),
-                tasks=("papers-resnet",),
-                lr_of="exact",
+                settings_of="lion",
                 by_layer=True,
             ),
         }

@@ -28,6 +28,10 @@ class Spec:
     """Per worker and step."""
     skew: float | None = None
     """Of the classes that workers see; None: all see the same mix."""
+    rise: float = 0.05
+    """The part of the steps in which the learning rate rises."""
+    memory: str = ""
+    """How long averages remember: a β2, or "growing-c"; empty: what the method comes with."""
 
     @property
     def num_examples(self) -> int:

@@ -46,7 +46,7 @@ def run_study(config: StudyConfig, console: Console | None = None) -> list[Run]:
         known = _train(config, known, console)
     left, more = remaining(config.to_train, preset, known)
     if left:
-        others = ", and those for which they search the learning rate" if more else ""
+        others = ", and those whose settings they search" if more else ""
         console.print(f"{len(left)} runs are left{others}: the same command goes on with them", highlight=False)
     show(config, known, console)
     return known

@@ -23,7 +23,7 @@ def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Gr
         grids += against_lion(view.title, view.found)
         if view.experiment.by_seed:
             grids.append(seed_table(f"{view.title}: seed by seed", view.found))
-        if view.experiment.memory:
+        if view.experiment.peak_memory:
             grids.append(memory_table(f"{view.title}: memory", view.found))
         if view.experiment.by_layer:
             by_layer = (each(view.title, view.found) for each in (agreement_table, divergence_table))

@@ -37,8 +37,6 @@ class Task:
     weight_decay: dict[Family, float]
     at_once: int = 1
     """Workers whose gradients are computed in one pass: more than one where that is faster."""
-    warmup: float = 0.05
-    """The part of the steps in which the learning rate rises; after it, half a cosine to zero."""
 
     @property
     def unit(self) -> str:
@@ -56,8 +54,9 @@ class Task:
     def load(self) -> Job:
         return _loaded(self.job)
 
-    def schedule(self, step: int, lr: float, steps: int) -> float:
-        warm = max(round(self.warmup * steps), 1)
+    def schedule(self, step: int, lr: float, steps: int, rise: float = 0.05) -> float:
+        """The rate rises for a part of the steps; after it, half a cosine to zero."""
+        warm = max(round(rise * steps), 1)
         if step < warm:
             return lr * (step + 1) / warm
         return lr * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))

@@ -46,7 +46,7 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
                     raise DivergedError(f"step {step}: the loss of worker {worker} is {loss}")
                 worker_losses.append(loss)
                 traffic.up += method.send(worker, gradients) / spec.workers
-            traffic.down += method.move(task.schedule(step, spec.lr, spec.steps))
+            traffic.down += method.move(task.schedule(step, spec.lr, spec.steps, spec.rise))
             replica.follow()
             losses.append(fmean(worker_losses))
             if isinstance(method, VirtualLion):
