@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from lioncub import reference
 from lioncub.errors import ConfigError
@@ -24,8 +23,7 @@ from lioncub.study.baselines import (
     TernGrad,
 )
 from lioncub.study.method import Method
-
-SHAPES = ((6, 4), (5,), (), (3, 2, 2))
+from tests.stepping import flat, mean_of, normal, step, zeros
 
 
 @dataclass(frozen=True)
@@ -66,28 +64,6 @@ METHODS = {
     "PowerSGD": Row(PowerSGD, 0.02, RANK_4, lambda n: RANK_4),
 }
 ROWS = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
-
-
-def zeros(*shapes: Sequence[int]) -> list[Tensor]:
-    return [torch.zeros(shape) for shape in shapes or SHAPES]
-
-
-def normal(seed: int, *shapes: Sequence[int]) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(tuple(shape), generator=generator) for shape in shapes or SHAPES]
-
-
-def step(method: Method, gradients: Sequence[Sequence[Tensor]], lr: float = 1.0) -> tuple[list[int], int]:
-    """All workers' gradients, then the move: the bytes up and down."""
-    return [method.send(worker, gradient) for worker, gradient in enumerate(gradients)], method.move(lr)
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def mean_of(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    return [torch.stack(parts).mean(0) for parts in zip(*gradients, strict=True)]
 
 
 def follows(method: Method, other: torch.optim.Optimizer, weight_decay: float = 0.0) -> None:

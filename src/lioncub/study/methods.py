@@ -14,7 +14,7 @@ from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.codecs.levels import Grid
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
-from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
+from lioncub.study.baselines import DGC, DiLoCo, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
 from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
@@ -127,6 +127,14 @@ BASELINES: dict[str, Entry] = {
     "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
+    "diloco-8": baseline("DiLoCo, every 8 steps", "adamw", DiLoCo, every=8),
+    "diloco-32": baseline("DiLoCo, every 32 steps", "adamw", DiLoCo, every=32),
+    "diloco-32-float4": baseline(
+        "DiLoCo, every 32 steps, 4 bits both ways", "adamw", DiLoCo, every=32, up="float4", down="float4"
+    ),
+    "local-adamw-8": baseline(
+        "AdamW, averaged every 8 steps", "adamw", DiLoCo, every=8, outer_lr=1.0, outer_momentum=0.0
+    ),
 }
 
 METHODS: dict[str, Entry] = {

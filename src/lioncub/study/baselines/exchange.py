@@ -36,9 +36,13 @@ class Flat(Method):
     def displace(self, displacement: Tensor, lr: float) -> None:
         """Weight decay, then x ← x - ``displacement``: the end of a step."""
         self.decay(lr)
+        self.subtract(displacement)
+        self.steps += 1
+
+    def subtract(self, displacement: Tensor) -> None:
+        """x ← x - ``displacement``."""
         for param, part in zip(self.params, displacement.split(self.sizes), strict=True):
             param.sub_(part.view_as(param))
-        self.steps += 1
 
 
 class Exchange(Flat):
@@ -106,3 +110,23 @@ class HeavyBall:
 
     def __call__(self, g: Tensor) -> Tensor:
         return self.m.mul_(self.beta).add_(g)
+
+
+class AdamW:
+    """m ← β1·m + (1-β1)·g,  v ← β2·v + (1-β2)·g²: the direction is m̂ / (√v̂ + ε)."""
+
+    def __init__(self, numel: int, betas: tuple[float, float], eps: float = 1e-8) -> None:
+        self.betas = betas
+        self.eps = eps
+        self.steps = 0
+        self.m = torch.zeros(numel)
+        self.v = torch.zeros(numel)
+
+    def __call__(self, g: Tensor) -> Tensor:
+        beta1, beta2 = self.betas
+        self.steps += 1
+        self.m.mul_(beta1).add_(g, alpha=1 - beta1)
+        self.v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        m_hat = self.m / (1 - beta1**self.steps)
+        v_hat = self.v / (1 - beta2**self.steps)
+        return m_hat / (v_hat.sqrt_() + self.eps)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from lioncub.study.baselines.exchange import FullPrecision
+from lioncub.study.baselines.exchange import AdamW, FullPrecision
 
 
 class GlobalAdamW(FullPrecision):
@@ -24,16 +23,7 @@ class GlobalAdamW(FullPrecision):
         eps: float = 1e-8,
     ) -> None:
         super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
-        self.betas = betas
-        self.eps = eps
-        self.m = torch.zeros(self.numel)
-        self.v = torch.zeros(self.numel)
+        self.adamw = AdamW(self.numel, betas, eps)
 
     def rule(self, g: Tensor) -> Tensor:
-        beta1, beta2 = self.betas
-        t = self.steps + 1
-        self.m.mul_(beta1).add_(g, alpha=1 - beta1)
-        self.v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        m_hat = self.m / (1 - beta1**t)
-        v_hat = self.v / (1 - beta2**t)
-        return m_hat / (v_hat.sqrt_() + self.eps)
+        return self.adamw(g)
