@@ -52,6 +52,7 @@ MATRIX, BIAS = (200, 100), (50,)
 RANK_4 = 32 * (4 * (200 + 100) + 50) / (200 * 100 + 50)
 METHODS = {
     "global AdamW": Row(GlobalAdamW, 0.05, 32, lambda n: 32),
+    "global AdamW, bfloat16": Row(partial(GlobalAdamW, precision="bfloat16"), 0.05, 16, lambda n: 16),
     "global Lion": Row(GlobalLion, 0.06, 32, lambda n: 32),
     "TernGrad": Row(TernGrad, 0.02, 1.6, lambda n: (2 * n).bit_length(), scales),
     "DGC": Row(DGC, 0.05, 0.04 * 40, lambda n: n * 0.04 * 40, gaps),
@@ -165,6 +166,19 @@ def test_global_adamw_is_torchs() -> None:
     params = normal(1)
     other = torch.optim.AdamW(params, weight_decay=0.3)
     follows(GlobalAdamW(zeros(), 3, weight_decay=0.3), other)
+
+
+def test_bfloat16_rounds_each_gradient_and_their_sum() -> None:
+    method = GlobalAdamW(normal(1), 3, weight_decay=0.3, precision="bfloat16")
+    exact = GlobalAdamW(normal(1), 1, weight_decay=0.3)
+    for t in range(5):
+        gradients = [normal(10 * t + worker) for worker in range(3)]
+        step(method, gradients, 0.1)
+        rounded = [flat(gradient).bfloat16().float() for gradient in gradients]
+        mean = (rounded[0] + rounded[1] + rounded[2]).bfloat16().float() / 3
+        parts = mean.split([param.numel() for param in exact.params])
+        step(exact, [[part.view_as(param) for part, param in zip(parts, exact.params, strict=True)]], 0.1)
+        assert torch.equal(flat(method.params), flat(exact.params))
 
 
 def test_global_lion_is_the_references() -> None:

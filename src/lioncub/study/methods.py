@@ -120,6 +120,7 @@ def _dgc(named: Named, spec: Spec) -> Method:
 BASELINES: dict[str, Entry] = {
     "lion": baseline("global Lion", "lion", GlobalLion),
     "adamw": baseline("global AdamW", "adamw", GlobalAdamW),
+    "adamw-bf16": baseline("global AdamW, bfloat16 gradients", "adamw", GlobalAdamW, precision="bfloat16"),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
     "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
     "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),

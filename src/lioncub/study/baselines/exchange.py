@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lioncub.study.baselines.packing import pack_floats, unpack_floats
+from lioncub.study.baselines.formats import Precision, format_of
 from lioncub.study.method import Method
 
 
@@ -76,10 +76,22 @@ class Exchange(Flat):
 
 
 class FullPrecision(Exchange):
-    """float32 gradients, summed in rank order: 32 bits up, 32 down. :meth:`rule` is given the mean."""
+    """float32 gradients, summed in rank order: 32 bits up, 32 down. :meth:`rule` is given the mean.
 
-    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
+    With ``precision="bfloat16"`` what is sent is rounded, gradients and their sum: 16 bits up, 16 down.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        workers: int,
+        *,
+        weight_decay: float,
+        seed: int = 0,
+        precision: Precision = "float32",
+    ) -> None:
         super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        self.format = format_of(precision, self.sizes)
         self.total = torch.zeros(self.numel)
 
     @abstractmethod
@@ -87,18 +99,18 @@ class FullPrecision(Exchange):
         """The direction of one worker that has gradient ``g``."""
 
     def encode(self, worker: int, gradient: Tensor) -> bytes:
-        return pack_floats(gradient)
+        return self.format.encode(gradient)
 
     def receive(self, worker: int, message: bytes) -> None:
-        self.total += unpack_floats(message)
+        self.total += self.format.decode(message)
 
     def answer(self) -> bytes:
-        message = pack_floats(self.total)
+        message = self.format.encode(self.total)
         self.total.zero_()
         return message
 
     def direction(self, answer: bytes) -> Tensor:
-        return self.rule(unpack_floats(answer).div_(self.workers))
+        return self.rule(self.format.decode(answer).div_(self.workers))
 
 
 class HeavyBall:

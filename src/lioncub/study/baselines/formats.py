@@ -1,4 +1,4 @@
-"""How a vector of numbers becomes a message: float32, or floats of 4 bits."""
+"""How a vector of numbers becomes a message: float32, bfloat16, or floats of 4 bits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.study.baselines.packing import pack, pack_floats, packed_bytes, unpack, unpack_floats
+from lioncub.study.baselines.packing import (
+    pack,
+    pack_bfloat16,
+    pack_floats,
+    packed_bytes,
+    unpack,
+    unpack_bfloat16,
+    unpack_floats,
+)
 
-Precision = Literal["float32", "float4"]
+Precision = Literal["float32", "bfloat16", "float4"]
 
 _SIGN, _LARGEST = 8, 7
 _MAGNITUDES = torch.tensor([0.0, *(2.0 ** (code - _LARGEST) for code in range(1, _LARGEST + 1))])
@@ -34,6 +42,16 @@ class Float32:
 
     def decode(self, message: bytes) -> Tensor:
         return unpack_floats(message)
+
+
+class BFloat16:
+    """16 bits an entry."""
+
+    def encode(self, vector: Tensor) -> bytes:
+        return pack_bfloat16(vector)
+
+    def decode(self, message: bytes) -> Tensor:
+        return unpack_bfloat16(message)
 
 
 class Float4:
@@ -72,6 +90,8 @@ def format_of(precision: Precision, sizes: Sequence[int]) -> Format:
     """The format by name, for tensors of so many entries."""
     if precision == "float32":
         return Float32()
+    if precision == "bfloat16":
+        return BFloat16()
     if precision == "float4":
         return Float4(sizes)
-    raise ConfigError(f'a message of {precision!r} numbers: choose "float32" or "float4"')
+    raise ConfigError(f'a message of {precision!r} numbers: choose "float32", "bfloat16" or "float4"')

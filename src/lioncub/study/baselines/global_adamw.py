@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from lioncub.study.baselines.exchange import AdamW, FullPrecision
+from lioncub.study.baselines.formats import Precision
 
 
 class GlobalAdamW(FullPrecision):
-    """m ← β1·m + (1-β1)·g,  v ← β2·v + (1-β2)·g²,  x ← (1 - lr·wd)·x - lr·m̂ / (√v̂ + ε): 32 bits up, 32 down."""
+    """m ← β1·m + (1-β1)·g,  v ← β2·v + (1-β2)·g²,  x ← (1 - lr·wd)·x - lr·m̂ / (√v̂ + ε): 32 bits up, 32 down.
+
+    With ``precision="bfloat16"`` 16 and 16: as data parallel training that compresses its gradients to bfloat16.
+    """
 
     def __init__(
         self,
@@ -21,8 +25,9 @@ class GlobalAdamW(FullPrecision):
         seed: int = 0,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        precision: Precision = "float32",
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, precision=precision)
         self.adamw = AdamW(self.numel, betas, eps)
 
     def rule(self, g: Tensor) -> Tensor:
