@@ -62,6 +62,7 @@ METHODS = {
         partial(Signum, combine="mean"), 0.04, 1, lambda n: n.bit_length(), lambda tensors, numel: 8 / numel
     ),
     "EF-sign": Row(EFSign, 0.01, 1, lambda n: 1, scales),
+    "PowerSGD, AdamW": Row(partial(PowerSGD, betas=(0.9, 0.999)), 0.05, RANK_4, lambda n: RANK_4),
     "PowerSGD": Row(PowerSGD, 0.02, RANK_4, lambda n: RANK_4),
 }
 ROWS = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
@@ -397,6 +398,11 @@ def test_powersgd_of_full_rank_is_momentum_sgd() -> None:
     follows(method, torch.optim.SGD(params, momentum=0.9), weight_decay=0.2)
     assert method.errors[0].abs().max() < 1e-5
     follows(PowerSGD(zeros(), 3, weight_decay=0.0, rank=6), torch.optim.SGD(normal(1), momentum=0.9))
+
+
+def test_powersgd_of_full_rank_with_betas_is_adamw() -> None:
+    other = torch.optim.AdamW(normal(1), weight_decay=0.2, betas=(0.8, 0.9))
+    follows(PowerSGD(zeros(), 2, weight_decay=0.2, rank=6, betas=(0.8, 0.9)), other)
 
 
 def test_powersgd_finds_a_matrix_of_its_rank() -> None:

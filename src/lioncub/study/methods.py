@@ -14,7 +14,18 @@ from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.codecs.levels import Grid
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
-from lioncub.study.baselines import DGC, DiLoCo, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
+from lioncub.study.baselines import (
+    DGC,
+    DiLoCo,
+    EFSign,
+    GlobalAdamW,
+    GlobalLion,
+    GradDrop,
+    PowerSGD,
+    SignMomentum,
+    Signum,
+    TernGrad,
+)
 from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
@@ -128,6 +139,8 @@ BASELINES: dict[str, Entry] = {
     "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
+    "powersgd-adamw": baseline("PowerSGD, rank 4, AdamW", "adamw", PowerSGD, betas=(0.9, 0.999)),
+    "sign-momentum-12": baseline("sign momentum, every 12 steps", "adamw", SignMomentum),
     "diloco-8": baseline("DiLoCo, every 8 steps", "adamw", DiLoCo, every=8),
     "diloco-32": baseline("DiLoCo, every 32 steps", "adamw", DiLoCo, every=32),
     "diloco-32-float4": baseline(

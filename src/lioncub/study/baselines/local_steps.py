@@ -11,6 +11,7 @@ from torch import Tensor
 from lioncub.errors import ConfigError
 from lioncub.study.baselines.exchange import AdamW, Flat
 from lioncub.study.baselines.formats import Precision, format_of
+from lioncub.study.errors import DivergedError
 
 
 class OwnWeights(Flat):
@@ -89,7 +90,10 @@ class LocalSteps(OwnWeights):
         self.inner_step(worker, gradients)
         if not self.due:
             return 0
-        message = self.encode(worker, self.flat(self.params).sub_(self.y[worker]))
+        difference = self.flat(self.params).sub_(self.y[worker])
+        if not torch.isfinite(difference).all():
+            raise DivergedError(f"step {self.steps}: a weight of worker {worker} is not finite")
+        message = self.encode(worker, difference)
         self.receive(worker, message)
         return len(message)
 
