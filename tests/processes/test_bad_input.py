@@ -104,7 +104,10 @@ def _step(rank: int, group: dist.ProcessGroup, what: str) -> Any:
 
 @pytest.mark.parametrize(
     ("what", "kind", "says"),
-    [("lr", "AgreementError", "lr, betas, memory, warmup or weight_decay"), ("skipped", "AgreementError", "worker 2 at step 2")],
+    [
+        ("lr", "AgreementError", "lr, betas, memory, warmup or weight_decay"),
+        ("skipped", "AgreementError", "worker 2 at step 2"),
+    ],
 )
 def test_what_changes_later_is_found_at_once(cluster: Cluster, what: str, kind: str, says: str) -> None:
     results = cluster.run(3, _step, what)

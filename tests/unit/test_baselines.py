@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from lioncub import reference
 from lioncub.errors import ConfigError
@@ -24,8 +23,7 @@ from lioncub.study.baselines import (
     TernGrad,
 )
 from lioncub.study.method import Method
-
-SHAPES = ((6, 4), (5,), (), (3, 2, 2))
+from tests.stepping import flat, mean_of, normal, step, zeros
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,7 @@ MATRIX, BIAS = (200, 100), (50,)
 RANK_4 = 32 * (4 * (200 + 100) + 50) / (200 * 100 + 50)
 METHODS = {
     "global AdamW": Row(GlobalAdamW, 0.05, 32, lambda n: 32),
+    "global AdamW, bfloat16": Row(partial(GlobalAdamW, precision="bfloat16"), 0.05, 16, lambda n: 16),
     "global Lion": Row(GlobalLion, 0.06, 32, lambda n: 32),
     "TernGrad": Row(TernGrad, 0.02, 1.6, lambda n: (2 * n).bit_length(), scales),
     "DGC": Row(DGC, 0.05, 0.04 * 40, lambda n: n * 0.04 * 40, gaps),
@@ -63,31 +62,10 @@ METHODS = {
         partial(Signum, combine="mean"), 0.04, 1, lambda n: n.bit_length(), lambda tensors, numel: 8 / numel
     ),
     "EF-sign": Row(EFSign, 0.01, 1, lambda n: 1, scales),
+    "PowerSGD, AdamW": Row(partial(PowerSGD, betas=(0.9, 0.999)), 0.05, RANK_4, lambda n: RANK_4),
     "PowerSGD": Row(PowerSGD, 0.02, RANK_4, lambda n: RANK_4),
 }
 ROWS = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
-
-
-def zeros(*shapes: Sequence[int]) -> list[Tensor]:
-    return [torch.zeros(shape) for shape in shapes or SHAPES]
-
-
-def normal(seed: int, *shapes: Sequence[int]) -> list[Tensor]:
-    generator = torch.Generator().manual_seed(seed)
-    return [torch.randn(tuple(shape), generator=generator) for shape in shapes or SHAPES]
-
-
-def step(method: Method, gradients: Sequence[Sequence[Tensor]], lr: float = 1.0) -> tuple[list[int], int]:
-    """All workers' gradients, then the move: the bytes up and down."""
-    return [method.send(worker, gradient) for worker, gradient in enumerate(gradients)], method.move(lr)
-
-
-def flat(tensors: Sequence[Tensor]) -> Tensor:
-    return torch.cat([tensor.reshape(-1) for tensor in tensors])
-
-
-def mean_of(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
-    return [torch.stack(parts).mean(0) for parts in zip(*gradients, strict=True)]
 
 
 def follows(method: Method, other: torch.optim.Optimizer, weight_decay: float = 0.0) -> None:
@@ -189,6 +167,19 @@ def test_global_adamw_is_torchs() -> None:
     params = normal(1)
     other = torch.optim.AdamW(params, weight_decay=0.3)
     follows(GlobalAdamW(zeros(), 3, weight_decay=0.3), other)
+
+
+def test_bfloat16_rounds_each_gradient_and_their_sum() -> None:
+    method = GlobalAdamW(normal(1), 3, weight_decay=0.3, precision="bfloat16")
+    exact = GlobalAdamW(normal(1), 1, weight_decay=0.3)
+    for t in range(5):
+        gradients = [normal(10 * t + worker) for worker in range(3)]
+        step(method, gradients, 0.1)
+        rounded = [flat(gradient).bfloat16().float() for gradient in gradients]
+        mean = (rounded[0] + rounded[1] + rounded[2]).bfloat16().float() / 3
+        parts = mean.split([param.numel() for param in exact.params])
+        step(exact, [[part.view_as(param) for part, param in zip(parts, exact.params, strict=True)]], 0.1)
+        assert torch.equal(flat(method.params), flat(exact.params))
 
 
 def test_global_lion_is_the_references() -> None:
@@ -407,6 +398,11 @@ def test_powersgd_of_full_rank_is_momentum_sgd() -> None:
     follows(method, torch.optim.SGD(params, momentum=0.9), weight_decay=0.2)
     assert method.errors[0].abs().max() < 1e-5
     follows(PowerSGD(zeros(), 3, weight_decay=0.0, rank=6), torch.optim.SGD(normal(1), momentum=0.9))
+
+
+def test_powersgd_of_full_rank_with_betas_is_adamw() -> None:
+    other = torch.optim.AdamW(normal(1), weight_decay=0.2, betas=(0.8, 0.9))
+    follows(PowerSGD(zeros(), 2, weight_decay=0.2, rank=6, betas=(0.8, 0.9)), other)
 
 
 def test_powersgd_finds_a_matrix_of_its_rank() -> None:

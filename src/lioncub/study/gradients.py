@@ -29,16 +29,22 @@ class Replica:
     def copied(self) -> nn.Module:
         return deepcopy(self.source).to(self.device, torch.float32)
 
-    def gradients(self, job: Job, batches: Sequence[Batch]) -> Iterator[tuple[float, list[Tensor]]]:
-        """Each worker's loss and gradients, on the CPU."""
+    def gradients(
+        self, job: Job, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]] | None = None
+    ) -> Iterator[tuple[float, list[Tensor]]]:
+        """Each worker's loss and gradients, on the CPU; at its own ``weights``, where workers have such."""
         there = [(inputs.to(self.device), targets.to(self.device)) for inputs, targets in batches]
-        passes = (
-            together(job, self.model, there, at_once=self.at_once)
-            if self.at_once > 1
-            else one_by_one(job, self.model, there)
-        )
-        for loss, gradients in passes:
+        for loss, gradients in self._passes(job, there, weights):
             yield loss, [gradient.cpu() for gradient in gradients]
+
+    def _passes(
+        self, job: Job, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]] | None
+    ) -> Iterator[tuple[float, list[Tensor]]]:
+        if weights is not None:
+            return apart(job, self.model, batches, weights)
+        if self.at_once > 1:
+            return together(job, self.model, batches, at_once=self.at_once)
+        return one_by_one(job, self.model, batches)
 
     @torch.no_grad()
     def follow(self) -> None:
@@ -53,6 +59,17 @@ def one_by_one(job: Job, model: nn.Module, batches: Sequence[Batch]) -> Iterator
     params = list(model.parameters())
     for inputs, targets in batches:
         loss = job.loss(model, inputs, targets)
+        yield float(loss.detach()), list(torch.autograd.grad(loss, params))
+
+
+def apart(
+    job: Job, model: nn.Module, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]]
+) -> Iterator[tuple[float, list[Tensor]]]:
+    """The same, each worker at weights of its own; the model keeps its parameters."""
+    names, devices = zip(*((name, param.device) for name, param in model.named_parameters()), strict=True)
+    for (inputs, targets), own in zip(batches, weights, strict=True):
+        params = [weight.to(device).detach().requires_grad_() for weight, device in zip(own, devices, strict=True)]
+        loss = job.loss(_bound(model, dict(zip(names, params, strict=True))), inputs, targets)
         yield float(loss.detach()), list(torch.autograd.grad(loss, params))
 
 

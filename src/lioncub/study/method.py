@@ -11,6 +11,10 @@ from torch import Tensor
 class Method(ABC):
     """How ``workers`` workers that share ``params`` turn their gradients into a step.
 
+    Workers that drift apart between exchanges have :attr:`weights` of their own, where their gradients are taken;
+    ``params`` are then what all agreed on last, and what is judged on held-out data. Such workers exchange in a run's
+    last step, whatever their period, so that nothing they learned is left out of the judgement.
+
     Workers are told their gradients one after another, in rank order, so that one gradient is in memory at a time;
     a method keeps what each worker would keep, and no more. What a worker says goes through real bytes: it is encoded,
     the bytes are counted, and the others know of it only what can be decoded from them. ``params`` change in place.
@@ -23,6 +27,14 @@ class Method(ABC):
         self.seed = seed
         self.numel = sum(param.numel() for param in self.params)
         self.steps = 0
+        self.lr = 0.0
+        self.last = False
+        self.weights: Sequence[Sequence[Tensor]] | None = None
+        """Each worker's weights, shaped as the parameters and changed in place; None: all have ``params``."""
+
+    def begin(self, lr: float, *, last: bool = False) -> None:
+        """Before a step: its learning rate, and whether it is the run's last."""
+        self.lr, self.last = lr, last
 
     @abstractmethod
     def send(self, worker: int, gradients: Sequence[Tensor]) -> int:

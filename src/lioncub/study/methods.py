@@ -14,7 +14,18 @@ from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.codecs.levels import Grid
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
-from lioncub.study.baselines import DGC, EFSign, GlobalAdamW, GlobalLion, GradDrop, PowerSGD, Signum, TernGrad
+from lioncub.study.baselines import (
+    DGC,
+    DiLoCo,
+    EFSign,
+    GlobalAdamW,
+    GlobalLion,
+    GradDrop,
+    PowerSGD,
+    SignMomentum,
+    Signum,
+    TernGrad,
+)
 from lioncub.study.ideas import DitheredLion, FeedbackLion
 from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
@@ -124,17 +135,22 @@ def baseline(label: str, family: Family, method: Callable[..., Method], **option
     return Entry(label=label, family=family, build=build)
 
 
+def adamw(label: str, method: Callable[..., Method], **options: Any) -> Entry:
+    """Somebody else's method with AdamW inside, whose β2 is searched."""
+
+    def build(named: Named, spec: Spec) -> Method:
+        betas = (0.9, float(spec.memory or 0.999))
+        params = [param for _, param in named]
+        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **options)
+
+    return Entry(label=label, family="adamw", build=build, memories=("0.99", "0.95"))
+
+
 def _global_lion(named: Named, spec: Spec) -> Method:
     """With the memory that ours has."""
     params = [param for _, param in named]
     given = {"memory": "growing"} | lion_memory(spec)
     return GlobalLion(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **given)
-
-
-def _global_adamw(named: Named, spec: Spec) -> Method:
-    params = [param for _, param in named]
-    betas = (0.9, float(spec.memory or 0.999))
-    return GlobalAdamW(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas)
 
 
 def _dgc(named: Named, spec: Spec) -> Method:
@@ -143,11 +159,10 @@ def _dgc(named: Named, spec: Spec) -> Method:
     return DGC(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, warmup_steps=spec.steps // 10)
 
 
-ADAMW_MEMORIES = ("0.99", "0.95")
-
 BASELINES: dict[str, Entry] = {
     "lion": Entry(label="global Lion", family="lion", build=_global_lion),
-    "adamw": Entry(label="global AdamW", family="adamw", build=_global_adamw, memories=ADAMW_MEMORIES),
+    "adamw": adamw("global AdamW", GlobalAdamW),
+    "adamw-bf16": adamw("global AdamW, bfloat16 gradients", GlobalAdamW, precision="bfloat16"),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
     "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
     "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),
@@ -155,6 +170,12 @@ BASELINES: dict[str, Entry] = {
     "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
+    "powersgd-adamw": adamw("PowerSGD, rank 4, AdamW", PowerSGD),
+    "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum),
+    "diloco-8": adamw("DiLoCo, every 8 steps", DiLoCo, every=8),
+    "diloco-32": adamw("DiLoCo, every 32 steps", DiLoCo, every=32),
+    "diloco-32-float4": adamw("DiLoCo, every 32 steps, 4 bits both ways", DiLoCo, every=32, up="float4", down="float4"),
+    "local-adamw-8": adamw("AdamW, averaged every 8 steps", DiLoCo, every=8, outer_lr=1.0, outer_momentum=0.0),
 }
 
 METHODS: dict[str, Entry] = {

@@ -40,13 +40,14 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
     try:
         for step in range(spec.steps):
             own = [batches.of(worker) for worker in range(spec.workers)]
+            method.begin(task.schedule(step, spec.lr, spec.steps, spec.rise), last=step + 1 == spec.steps)
             worker_losses = []
-            for worker, (loss, gradients) in enumerate(replica.gradients(job, own)):
+            for worker, (loss, gradients) in enumerate(replica.gradients(job, own, method.weights)):
                 if not math.isfinite(loss):
                     raise DivergedError(f"step {step}: the loss of worker {worker} is {loss}")
                 worker_losses.append(loss)
                 traffic.up += method.send(worker, gradients) / spec.workers
-            traffic.down += method.move(task.schedule(step, spec.lr, spec.steps, spec.rise))
+            traffic.down += method.move(method.lr)
             replica.follow()
             losses.append(fmean(worker_losses))
             if isinstance(method, VirtualLion):

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lioncub.study.baselines.packing import pack_floats, unpack_floats
+from lioncub.study.baselines.formats import Precision, format_of
 from lioncub.study.method import Method
 
 
@@ -36,9 +36,13 @@ class Flat(Method):
     def displace(self, displacement: Tensor, lr: float) -> None:
         """Weight decay, then x ← x - ``displacement``: the end of a step."""
         self.decay(lr)
+        self.subtract(displacement)
+        self.steps += 1
+
+    def subtract(self, displacement: Tensor) -> None:
+        """x ← x - ``displacement``."""
         for param, part in zip(self.params, displacement.split(self.sizes), strict=True):
             param.sub_(part.view_as(param))
-        self.steps += 1
 
 
 class Exchange(Flat):
@@ -72,10 +76,22 @@ class Exchange(Flat):
 
 
 class FullPrecision(Exchange):
-    """float32 gradients, summed in rank order: 32 bits up, 32 down. :meth:`rule` is given the mean."""
+    """float32 gradients, summed in rank order: 32 bits up, 32 down. :meth:`rule` is given the mean.
 
-    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
+    With ``precision="bfloat16"`` what is sent is rounded, gradients and their sum: 16 bits up, 16 down.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        workers: int,
+        *,
+        weight_decay: float,
+        seed: int = 0,
+        precision: Precision = "float32",
+    ) -> None:
         super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        self.format = format_of(precision, self.sizes)
         self.total = torch.zeros(self.numel)
 
     @abstractmethod
@@ -83,18 +99,18 @@ class FullPrecision(Exchange):
         """The direction of one worker that has gradient ``g``."""
 
     def encode(self, worker: int, gradient: Tensor) -> bytes:
-        return pack_floats(gradient)
+        return self.format.encode(gradient)
 
     def receive(self, worker: int, message: bytes) -> None:
-        self.total += unpack_floats(message)
+        self.total += self.format.decode(message)
 
     def answer(self) -> bytes:
-        message = pack_floats(self.total)
+        message = self.format.encode(self.total)
         self.total.zero_()
         return message
 
     def direction(self, answer: bytes) -> Tensor:
-        return self.rule(unpack_floats(answer).div_(self.workers))
+        return self.rule(self.format.decode(answer).div_(self.workers))
 
 
 class HeavyBall:
@@ -106,3 +122,23 @@ class HeavyBall:
 
     def __call__(self, g: Tensor) -> Tensor:
         return self.m.mul_(self.beta).add_(g)
+
+
+class AdamW:
+    """m ← β1·m + (1-β1)·g,  v ← β2·v + (1-β2)·g²: the direction is m̂ / (√v̂ + ε)."""
+
+    def __init__(self, numel: int, betas: tuple[float, float], eps: float = 1e-8) -> None:
+        self.betas = betas
+        self.eps = eps
+        self.steps = 0
+        self.m = torch.zeros(numel)
+        self.v = torch.zeros(numel)
+
+    def __call__(self, g: Tensor) -> Tensor:
+        beta1, beta2 = self.betas
+        self.steps += 1
+        self.m.mul_(beta1).add_(g, alpha=1 - beta1)
+        self.v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        m_hat = self.m / (1 - beta1**self.steps)
+        v_hat = self.v / (1 - beta2**self.steps)
+        return m_hat / (v_hat.sqrt_() + self.eps)

@@ -70,6 +70,16 @@ def unpack_floats(message: bytes) -> Tensor:
     return torch.frombuffer(bytearray(message), dtype=torch.float32) if message else torch.zeros(0)
 
 
+def pack_bfloat16(values: Tensor) -> bytes:
+    """Rounded to bfloat16, 2 bytes each."""
+    return values.to(torch.bfloat16).view(torch.int16).numpy().tobytes()
+
+
+def unpack_bfloat16(message: bytes) -> Tensor:
+    """What :func:`pack_bfloat16` packed, as float32."""
+    return torch.frombuffer(bytearray(message), dtype=torch.bfloat16).float() if message else torch.zeros(0)
+
+
 def pack_signs(values: Tensor, step: int) -> bytes:
     """One bit each. Zero has no sign: as in the library it is sent as ±1, alternating with step and coordinate."""
     x = values.numpy()

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.study.baselines.exchange import Flat, HeavyBall
+from lioncub.study.baselines.exchange import AdamW, Flat, HeavyBall
 from lioncub.study.baselines.packing import pack_floats, unpack_floats
 
 
 class PowerSGD(Flat):
-    """The mean gradient as a product of thin matrices, found by one step of power iteration; momentum SGD on it.
+    """The mean gradient as a product of thin matrices, found by one step of power iteration, with error feedback.
 
     A tensor is a matrix of its first dimension by all others; vectors are sent as they are. In two rounds:
 
@@ -22,7 +22,8 @@ class PowerSGD(Flat):
         2. Q_i = M_iᵀ·P   goes up, the sum comes back;   Q = the mean, where the next step starts from
         e_i ← M_i - P·Qᵀ
 
-    Parameters move by the momentum, as with torch's own hook under SGD; the paper adds the new mean once more.
+    e_i is the error feedback: what a message left out is added to the next. Parameters move by momentum SGD on P·Qᵀ,
+    as with torch's own hook under SGD; the paper adds the new mean once more. With ``betas`` they move by AdamW on it.
     The first Q is drawn at random, from a seed that all share, and so is a column that is zero.
     4·r·(rows + columns) bytes up for every matrix, and as many down.
     """
@@ -36,11 +37,12 @@ class PowerSGD(Flat):
         seed: int = 0,
         rank: int = 4,
         momentum: float = 0.9,
+        betas: tuple[float, float] | None = None,
     ) -> None:
         super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
         if rank < 1:
             raise ConfigError(f"PowerSGD(rank={rank}): at least 1")
-        self.rule = HeavyBall(self.numel, momentum)
+        self.rule = HeavyBall(self.numel, momentum) if betas is None else AdamW(self.numel, betas)
         self.errors = self.private()
         shapes = [(len(param), param.numel() // len(param)) for param in self.params if param.dim() > 1]
         ranks = [min(rank, *shape) for shape in shapes]
