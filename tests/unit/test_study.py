@@ -445,7 +445,7 @@ def test_a_study_goes_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytes
     monkeypatch.delattr("lioncub.study.run.pool")  # nothing is trained
     run_study(replace(config, docs=document, run=False), said)
     written = document.read_text()
-    assert "### e, gpt: Q?" in written
+    assert "### e: Q?" in written
     assert "| all | 4 | 0 |" in written
     assert written.startswith("Before.\n")
     assert written.endswith("After.\n")

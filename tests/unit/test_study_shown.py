@@ -28,8 +28,8 @@ from lioncub.study.presets import EXPERIMENTS, PEOPLE, PRESETS, RIVALS, Experime
 from lioncub.study.records import Run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
-from lioncub.study.search import SEARCH_SEED, Setting, search
-from lioncub.study.tables import against_lion, memory_table, seed_table, table, tables
+from lioncub.study.search import Setting, search
+from lioncub.study.tables import comparison, memory_table, table, tables
 from lioncub.study.tasks import TASKS
 from tests.made_up_runs import EXPERIMENT, SETTINGS, made
 
@@ -151,7 +151,7 @@ def test_without_what_draws_them_pictures_are_refused_with_what_to_do(
 
 def test_experiments_name_plots_that_there_are() -> None:
     chosen = [name for preset in PRESETS.values() for each in preset.experiments.values() for name in each.pictures]
-    assert set(chosen) == set(PLOTS)
+    assert set(chosen) <= set(PLOTS)
 
 
 @pytest.mark.parametrize("preset", ["quick", "full"])
@@ -170,7 +170,7 @@ def test_the_published_pictures_are_of_the_published_records(preset: str) -> Non
 def test_the_published_figures_are_of_one_kind_of_machine(preset: str) -> None:
     """Another processor rounds differently, and that alone moves a run by more than methods differ."""
     runs = read_runs([DOCS / "records" / "study" / f"{preset}.jsonl"])
-    assert len({(run.machine["cpu"], run.machine["torch"]) for run in runs if run.spec.seed != SEARCH_SEED}) == 1
+    assert len({(run.machine["cpu"], run.machine["torch"]) for run in runs}) == 1
 
 
 def test_the_quick_set_has_the_order_that_the_full_one_is_sure_of() -> None:
@@ -319,17 +319,36 @@ def test_memory_is_told_by_what_a_worker_adds() -> None:
     assert memory_table("T", samples([few, made(workers=64)])).rows == []  # a system that does not say
 
 
-def test_methods_are_held_against_full_precision() -> None:
-    lion, close, far = (2.0, 2.1), (2.1, 2.04), (2.5, 2.62)
-    found = samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, method="mean"), *seeds(far, workers=8)])
-    (grid,) = against_lion("T", found)
-    assert grid.rows == [
-        ["vote", "4 workers", "2.00", "2", "-0.0200 ± 0.0800", "-1.0365 to +0.9965", "yes", "no"],
-        ["mean of signs", "4 workers", "2.00", "2", "-0.5100 ± 0.0100", "-0.6371 to -0.3829", "no", "yes"],
+def test_methods_are_held_against_what_people_have_at_the_same_place() -> None:
+    adamw, lion, close = (2.0, 2.1), (2.05, 2.15), (2.1, 2.04)
+    found = samples(
+        [
+            *seeds(adamw, method="adamw"),
+            *seeds(lion, method="lion"),
+            *seeds(close),
+            *seeds(close, workers=8),
+            made(1.5, task="resnet", method="adamw"),
+            made(2.5, task="resnet"),
+        ]
+    )
+    grid = comparison("T", found)
+    assert list(grid.headings[-2:]) == ["better than global AdamW by", "better than global Lion by"]
+    cells = [[*row[:2], *row[3:]] for row in grid.rows]
+    assert cells == [
+        ["gpt, 4 workers", "global AdamW", "2.050 ± 0.050", "2", "–", "+0.0500 ± 0.0000 (0.0000)"],
+        ["gpt, 4 workers", "global Lion", "2.100 ± 0.050", "2", "-0.0500 ± 0.0000 (0.0000)", "–"],
+        ["gpt, 4 workers", "vote", "2.070 ± 0.030", "2", "-0.0200 ± 0.0800 (1.0165)", "+0.0300 ± 0.0800 (1.0165)"],
+        ["gpt, 8 workers", "vote", "2.070 ± 0.030", "2", "–", "–"],
+        ["resnet, 4 workers", "global AdamW", "1.5", "1", "–", "–"],
+        ["resnet, 4 workers", "vote", "2.5", "1", "+1.00", "–"],
     ]
-    assert "Against global Lion" in grid.note
-    assert against_lion("T", samples([made(2.0, method="lion"), made(2.1)])) == []  # one seed has no error
-    assert against_lion("T", samples([*seeds(lion, method="lion"), *seeds(close), *seeds(far, lr=1e-2)])) == []
+    assert "bits per byte" in grid.note
+
+
+def test_where_rates_vary_nothing_is_held_against_one_of_them() -> None:
+    grid = comparison("T", samples([made(2.0, method="adamw"), made(2.1), made(2.2, lr=1e-2)]))
+    assert list(grid.headings) == ["place", "method", "bits", "quality", "seeds"]
+    assert [row[0] for row in grid.rows] == [f"gpt, 4 workers, lr {lr}" for lr in (0.001, 0.001, 0.01)]
 
 
 def test_tensors_are_gathered_by_the_kind_of_their_layer() -> None:
@@ -360,16 +379,9 @@ def test_agreement_and_divergence_by_layer() -> None:
     assert agreement_table("T", samples([made(method="lion")])) is None
 
 
-def test_figures_seed_by_seed() -> None:
-    found = samples([made(2.0, seed=0), made(None, seed=4), made(3.0, method="lion", seed=4)])
-    grid = seed_table("T", found)
-    assert list(grid.headings) == ["method", "seed 0", "seed 4"]
-    assert grid.rows == [["vote", "2.000", "not finite"], ["global Lion", "–", "3.000"]]
-
-
 def test_rates_are_named_where_they_vary() -> None:
     found = samples([made(2.0, lr=1e-3), made(2.5, lr=3e-3)])
-    assert table("T", found).headings[3:] == ["4 workers, lr 0.001, decay 0.1", "4 workers, lr 0.003, decay 0.1"]
+    assert table("T", found).headings[3:] == ["4 workers, lr 0.001", "4 workers, lr 0.003"]
 
 
 def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
@@ -379,11 +391,7 @@ def test_the_page_has_a_view_for_each_experiment_and_task() -> None:
     html = page(preset, ["<e>"], runs)
     assert "&lt;e&gt;, gpt" in html
     assert "<e>" not in html
-    assert [grid.title for grid in tables(preset, ["<e>"], runs)] == [
-        "<e>, gpt: Q?",
-        "<e>, gpt: against full precision",
-    ]
-    assert EXPERIMENTS["parity"].question.endswith("?")
+    assert [grid.title for grid in tables(preset, ["<e>"], runs)] == ["<e>: Q?"]
 
 
 @pytest.mark.parametrize("preset", ["quick", "full"])

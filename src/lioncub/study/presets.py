@@ -36,8 +36,6 @@ class Experiment:
     """How long averages remember (:attr:`Spec.memory`); None: as it was found."""
     by_layer: bool = False
     """Whether agreement and divergence are shown by the kind of layer."""
-    by_seed: bool = False
-    """Whether each seed's figures are shown."""
     peak_memory: bool = False
     """Whether the memory that runs took is shown."""
     pictures: tuple[str, ...] = ()
@@ -66,11 +64,10 @@ EXPERIMENTS: dict[str, Experiment] = {
         methods=PEOPLE,
         tasks=("gpt", "resnet", "resnet-batch", "gpt-batch", "vit"),
         seeds=(0, 1, 2, 3, 4),
-        by_seed=True,
         pictures=("losses",),
     ),
     "others-models": Experiment(
-        question="Models that are not ours, rates that were not searched: each at three.",
+        question="Models that are not ours, three rates for each and no search: how near is AdamW?",
         methods=("adamw", "vote", "cub-4"),
         tasks=("gpt-normal", "llama"),
         workers=(4,),
@@ -95,7 +92,6 @@ EXPERIMENTS: dict[str, Experiment] = {
         methods=("vote", "vote+sync-budget", "float-4", "float-4+sync-budget", "float-4+sync-16"),
         tasks=("gpt", "resnet"),
         settings_of="cub-4",
-        by_layer=True,
     ),
     "skew": Experiment(
         question="Workers that see different classes: who copes?",
@@ -104,14 +100,14 @@ EXPERIMENTS: dict[str, Experiment] = {
         skews=(None, 1.0, 0.1),
     ),
     "parity": Experiment(
-        question="4 to 32 workers, with what was found at 8.",
+        question="4 to 32 workers, with what was found at 8: does parity hold?",
         methods=PEOPLE,
         tasks=("gpt", "resnet"),
         workers=(4, 8, 16, 32),
         pictures=("workers",),
     ),
     "tradeoff": Experiment(
-        question="Quality against bits: ours and others', at the same search.",
+        question="What does quality cost in bits, ours and others'?",
         methods=(*PEOPLE, "cub-2", *RIVALS),
         tasks=("gpt", "resnet"),
         pictures=("bits",),
@@ -124,7 +120,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         pictures=("losses",),
     ),
     "hundreds": Experiment(
-        question="Hundreds of workers, a seventh of the steps.",
+        question="Hundreds of workers, a seventh of the steps: who follows?",
         methods=("adamw", "lion", "vote", "cub-4"),
         tasks=("gpt",),
         workers=(8, 256),
@@ -149,7 +145,7 @@ PRESETS: dict[str, Preset] = {
     "quick": Preset(
         experiments={
             "tradeoff": Experiment(
-                question="The trade-off of quality and bits, in a few minutes.",
+                question="What does quality cost in bits?",
                 methods=tuple(FOUND_ON_GPT),
                 tasks=("gpt",),
                 seeds=(0,),

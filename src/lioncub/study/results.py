@@ -12,7 +12,8 @@ from lioncub.study.presets import Experiment, Preset
 from lioncub.study.records import Run
 from lioncub.study.tasks import TASKS
 
-FULL_PRECISION = ("lion", "exact")
+FULL_PRECISION = ("adamw", "lion", "exact")
+"""What others are held against, the first that was run."""
 
 STUDENT = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262)
 """97.5% quantiles of Student's t with 1, 2, … degrees of freedom. Beyond, the last one is on the safe side."""
@@ -143,9 +144,11 @@ def grouped(
 
 
 def rates_vary(found: Sequence[Sample]) -> bool:
-    """Whether a method was run with several learning rates or decays."""
-    rates = ({(s.one.spec.lr, s.one.spec.weight_decay) for s in own} for own in grouped(found).values())
-    return any(len(each) > 1 for each in rates)
+    """Whether a method was run with several learning rates on a task."""
+    rates: dict[tuple[str, str], set[float]] = {}
+    for sample in found:
+        rates.setdefault((sample.one.spec.task, sample.one.label), set()).add(sample.one.spec.lr)
+    return any(len(each) > 1 for each in rates.values())
 
 
 @dataclass(frozen=True, kw_only=True)

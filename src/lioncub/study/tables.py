@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from lioncub.publish.grid import Grid
 from lioncub.study.layers import agreement_table, divergence_table
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.results import Sample, grouped, rates_vary, views
+from lioncub.study.results import FULL_PRECISION, Sample, grouped, rates_vary, views
 from lioncub.study.tasks import TASKS
 
 NONE = "–"
@@ -16,29 +17,63 @@ MEBI = 1 << 20
 
 
 def tables(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> list[Grid]:
-    """One for each experiment and task that has figures."""
+    """One for each experiment that has figures; and for some, what single layers and processes took."""
     grids = []
-    for view in views(preset, names, runs):
-        grids.append(table(f"{view.title}: {view.experiment.question}", view.found))
-        grids += against_lion(view.title, view.found)
-        if view.experiment.by_seed:
-            grids.append(seed_table(f"{view.title}: seed by seed", view.found))
-        if view.experiment.peak_memory:
-            grids.append(memory_table(f"{view.title}: memory", view.found))
-        if view.experiment.by_layer:
-            by_layer = (each(view.title, view.found) for each in (agreement_table, divergence_table))
+    for name, shown in groupby(views(preset, names, runs), key=lambda view: view.name):
+        own = list(shown)
+        experiment = own[0].experiment
+        found = [sample for view in own for sample in view.found]
+        grids.append(comparison(f"{name}: {experiment.question}", found))
+        if experiment.peak_memory:
+            grids.append(memory_table(f"{name}: memory", found))
+        if experiment.by_layer:
+            by_layer = (each(view.title, view.found) for view in own for each in (agreement_table, divergence_table))
             grids += [grid for grid in by_layer if grid is not None]
     return grids
 
 
-def seed_table(title: str, found: Sequence[Sample]) -> Grid:
-    """A column for each seed."""
-    seeds = sorted({run.spec.seed for sample in found for run in sample.runs})
+def comparison(title: str, found: Sequence[Sample]) -> Grid:
+    """A row for each method in each place, against what people have there."""
+    rates = rates_vary(found)
+    labels = {sample.one.spec.method: sample.one.label for sample in found}
+    yardsticks = [method for method in FULL_PRECISION if method in labels and not rates][:2]
     rows = []
     for sample in found:
-        own = {run.spec.seed: Sample((run,)) for run in sample.runs}
-        rows.append([sample.one.label, *(quality(own.get(seed)) for seed in seeds)])
-    return Grid(title, ["method", *(f"seed {seed}" for seed in seeds)], rows)
+        place = f"{sample.one.spec.task}, {condition(sample, rates=rates)}"
+        row = [place, sample.one.label, f"{sample.bits:.2f}", quality(sample), str(len(sample.runs))]
+        rows.append([*row, *(difference(sample, counterpart(sample, method, found)) for method in yardsticks)])
+    units = sorted({TASKS[sample.one.spec.task].unit for sample in found})
+    note = f"{'; '.join(units)}: mean ± standard error over seeds. Bits up and down, from the encoded bytes."
+    if yardsticks:
+        note += (
+            " Better by: seed by seed (first weights and batches are the same for all), with its standard error; in "
+            "brackets half of the interval that holds the true difference with 95%, by Student's t."
+        )
+    head = ["place", "method", "bits", "quality", "seeds", *(f"better than {labels[each]} by" for each in yardsticks)]
+    return Grid(title, head, rows, note, num_texts=2)
+
+
+def counterpart(sample: Sample, method: str, found: Sequence[Sample]) -> Sample | None:
+    """Another method's sample at the same place; None for itself."""
+    where = place_of(sample)
+    there = [each for each in found if each.one.spec.method == method and place_of(each) == where]
+    return there[0] if there and there[0] is not sample else None
+
+
+def place_of(sample: Sample) -> tuple[object, ...]:
+    spec = sample.one.spec
+    return spec.task, spec.workers, spec.steps, spec.skew
+
+
+def difference(sample: Sample, other: Sample | None) -> str:
+    """How much better it is than ``other``."""
+    gain = None if other is None else sample.against(other)
+    if gain is None:
+        return NONE
+    digits = _digits(sample) + 1
+    if gain.error is None or gain.reach is None:
+        return f"{gain.mean:+.{digits}f}"
+    return f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f} ({gain.reach:.{digits}f})"
 
 
 def memory_table(title: str, found: Sequence[Sample]) -> Grid:
@@ -54,36 +89,6 @@ def memory_table(title: str, found: Sequence[Sample]) -> Grid:
             rows.append([label, f"{few} and {many}", *cells])
     head = ["method", "workers", "with the fewer", "with the more", "each worker adds, per parameter"]
     return Grid(title, head, rows, "Peak resident memory of the process, torch itself and the data set included.")
-
-
-def against_lion(title: str, found: Sequence[Sample]) -> list[Grid]:
-    """How far each method is from averaging in full precision at the same condition; none without that or seeds."""
-    exact = {condition(sample): sample for sample in found if sample.is_full_precision}
-    pairs = [(sample, exact[condition(sample)]) for sample in found if condition(sample) in exact]
-    rows = [row for sample, other in pairs if sample is not other and (row := difference(sample, other))]
-    if not rows or rates_vary(found):
-        return []
-    head = ["method", "where", "bits", "seeds", "better by", "95% interval", "within", "certain"]
-    note = (
-        f"Against {pairs[0][1].one.label}, seed by seed (a seed's first weights and batches are the same for all "
-        "methods), with the standard error of the mean difference and the interval that holds the true one with 95%, "
-        "by Student's t. Within: no worse by more than one standard error, which is not to say equal; certain: the "
-        "interval leaves out zero. Bits: up and down."
-    )
-    return [Grid(f"{title}: against full precision", head, rows, note, num_texts=2)]
-
-
-def difference(sample: Sample, other: Sample) -> list[str] | None:
-    """A row of :func:`against_lion`; None where one of the two failed or there is no error."""
-    gain = sample.against(other)
-    if gain is None or gain.error is None or gain.reach is None:
-        return None
-    digits = _digits(sample) + 1
-    better = f"{gain.mean:+.{digits}f} ± {gain.error:.{digits}f}"
-    interval = f"{gain.mean - gain.reach:+.{digits}f} to {gain.mean + gain.reach:+.{digits}f}"
-    seeds = str(gain.seeds)
-    verdicts = ("yes" if verdict else "no" for verdict in (gain.within_one_error, gain.is_certain))
-    return [sample.one.label, condition(sample), f"{sample.bits:.2f}", seeds, better, interval, *verdicts]
 
 
 def table(title: str, found: Sequence[Sample]) -> Grid:
@@ -120,8 +125,10 @@ def condition(sample: Sample, *, rates: bool = False) -> str:
     parts = [f"{spec.workers} workers"]
     if spec.skew is not None:
         parts.append(f"skew {spec.skew:g}")
+    if spec.memory:
+        parts.append(f"β2 {spec.memory}")
     if rates:
-        parts.append(f"lr {spec.lr:g}, decay {spec.weight_decay:g}")
+        parts.append(f"lr {spec.lr:g}")
     return ", ".join(parts)
 
 
