@@ -16,6 +16,7 @@ from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import (
     DGC,
+    DeMo,
     DiLoCo,
     EFSign,
     GlobalAdamW,
@@ -24,6 +25,7 @@ from lioncub.study.baselines import (
     PowerSGD,
     SignMomentum,
     Signum,
+    SparseLoCo,
     TernGrad,
 )
 from lioncub.study.ideas import DitheredLion, FeedbackLion
@@ -140,6 +142,12 @@ BASELINES: dict[str, Entry] = {
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
     "powersgd-adamw": baseline("PowerSGD, rank 4, AdamW", "adamw", PowerSGD, betas=(0.9, 0.999)),
+    "sparse-loco-32": baseline("SparseLoCo, every 32 steps", "adamw", SparseLoCo),
+    "sparse-loco-32-senders": baseline(
+        "SparseLoCo, every 32 steps, means of senders", "adamw", SparseLoCo, mean="senders"
+    ),
+    "demo": baseline("DeMo", "lion", DeMo),
+    "demo-2": baseline("DeMo, second version", "lion", DeMo, beta=0.995, subtract=0.2),
     "sign-momentum-12": baseline("sign momentum, every 12 steps", "adamw", SignMomentum),
     "diloco-8": baseline("DiLoCo, every 8 steps", "adamw", DiLoCo, every=8),
     "diloco-32": baseline("DiLoCo, every 32 steps", "adamw", DiLoCo, every=32),
