@@ -16,6 +16,7 @@ from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import (
     DGC,
+    DeMo,
     DiLoCo,
     EFSign,
     GlobalAdamW,
@@ -24,6 +25,7 @@ from lioncub.study.baselines import (
     PowerSGD,
     SignMomentum,
     Signum,
+    SparseLoCo,
     TernGrad,
 )
 from lioncub.study.ideas import DitheredLion, FeedbackLion
@@ -135,15 +137,19 @@ def baseline(label: str, family: Family, method: Callable[..., Method], **option
     return Entry(label=label, family=family, build=build)
 
 
-def adamw(label: str, method: Callable[..., Method], **options: Any) -> Entry:
-    """Somebody else's method with AdamW inside, whose β2 is searched."""
+BETA2S = (0.999, 0.99, 0.95)
+
+
+def adamw(label: str, method: Callable[..., Method], beta2: float = 0.999, **options: Any) -> Entry:
+    """Somebody else's method with AdamW inside; its β2 is searched, beginning with the one that is published."""
 
     def build(named: Named, spec: Spec) -> Method:
-        betas = (0.9, float(spec.memory or 0.999))
+        betas = (0.9, float(spec.memory or beta2))
         params = [param for _, param in named]
         return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **options)
 
-    return Entry(label=label, family="adamw", build=build, memories=("0.99", "0.95"))
+    others = tuple(str(value) for value in BETA2S if value != beta2)
+    return Entry(label=label, family="adamw", build=build, memories=others)
 
 
 def _global_lion(named: Named, spec: Spec) -> Method:
@@ -171,11 +177,17 @@ BASELINES: dict[str, Entry] = {
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
     "powersgd-adamw": adamw("PowerSGD, rank 4, AdamW", PowerSGD),
-    "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum),
-    "diloco-8": adamw("DiLoCo, every 8 steps", DiLoCo, every=8),
-    "diloco-32": adamw("DiLoCo, every 32 steps", DiLoCo, every=32),
-    "diloco-32-float4": adamw("DiLoCo, every 32 steps, 4 bits both ways", DiLoCo, every=32, up="float4", down="float4"),
-    "local-adamw-8": adamw("AdamW, averaged every 8 steps", DiLoCo, every=8, outer_lr=1.0, outer_momentum=0.0),
+    "local-adamw-8": adamw("AdamW, averaged every 8 steps", DiLoCo, 0.95, every=8, outer_lr=1.0, outer_momentum=0.0),
+    "diloco-8": adamw("DiLoCo, every 8 steps", DiLoCo, 0.95, every=8),
+    "diloco-32": adamw("DiLoCo, every 32 steps", DiLoCo, 0.95, every=32),
+    "diloco-32-float4": adamw(
+        "DiLoCo, every 32 steps, 4 bits both ways", DiLoCo, 0.95, every=32, up="float4", down="float4"
+    ),
+    "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum, 0.95),
+    "sparse-loco-32": adamw("SparseLoCo, every 32 steps", SparseLoCo, 0.95),
+    "sparse-loco-32-senders": adamw("SparseLoCo, every 32 steps, means of senders", SparseLoCo, 0.95, mean="senders"),
+    "demo": baseline("DeMo", "lion", DeMo),
+    "demo-2": baseline("DeMo, second version", "lion", DeMo, beta=0.995, subtract=0.2),
 }
 
 METHODS: dict[str, Entry] = {

@@ -55,8 +55,11 @@ class Preset:
 PEOPLE = ("adamw", "lion", "vote", "cub-4")
 """What people have, and ours."""
 
-RIVALS = ("adamw-bf16", "dgc", "powersgd", "terngrad", "ef-sign", "signum-vote")
-LONG_RUNS = ("adamw", "lion", "vote", "cub-4")
+RIVALS = (
+    *("adamw-bf16", "powersgd-adamw", "dgc", "demo", "terngrad", "ef-sign", "signum-vote"),
+    *("local-adamw-8", "sign-momentum-12", "diloco-8", "diloco-32", "diloco-32-float4", "sparse-loco-32"),
+)
+"""Others', from 32 bits down to 0.05."""
 
 EXPERIMENTS: dict[str, Experiment] = {
     "adamw": Experiment(
@@ -109,19 +112,19 @@ EXPERIMENTS: dict[str, Experiment] = {
     "tradeoff": Experiment(
         question="What does quality cost in bits, ours and others'?",
         methods=(*PEOPLE, "cub-2", *RIVALS),
-        tasks=("gpt", "resnet"),
+        tasks=("gpt", "resnet", "gpt-batch", "resnet-batch"),
         pictures=("bits",),
     ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
-        methods=LONG_RUNS,
+        methods=PEOPLE,
         tasks=("gpt",),
         length=10.0,
         pictures=("losses",),
     ),
     "hundreds": Experiment(
         question="Hundreds of workers, a seventh of the steps: who follows?",
-        methods=("adamw", "lion", "vote", "cub-4"),
+        methods=PEOPLE,
         tasks=("gpt",),
         workers=(8, 256),
         seeds=(0,),
