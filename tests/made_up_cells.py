@@ -27,6 +27,7 @@ class Method:
 METHODS = {
     "ddp-lion": Method(label="DDP Lion", bits=64, floor=1.38),
     "ddp-adamw": Method(label="DDP AdamW", bits=64, floor=1.42),
+    "ddp-adamw-fp16": Method(label="DDP AdamW float16", bits=32, floor=1.42),
     "ddp-fp16": Method(label="DDP Lion float16", bits=32, floor=1.38),
     "ddp-powersgd": Method(label="DDP Lion PowerSGD", bits=3, floor=1.47),
     "server": Method(label="Distributed Lion server", bits=2, floor=1.42, server=True),

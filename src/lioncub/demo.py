@@ -7,26 +7,27 @@ from pathlib import Path
 from rich.console import Console
 
 from lioncub.compare.config import CompareConfig
-from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
+from lioncub.compare.methods import ADAMW, COMPUTE_ALONE
 from lioncub.compare.run import run_compare
 from lioncub.report.config import ReportConfig
 from lioncub.report.run import run_report
 
 OUT = Path("demo-out")
-STEPS = 120
+STEPS = 300
+"""For those that are fast enough; the others train for as long as they are given."""
 
 
 def demo_config(*, steps: int = STEPS, rate: str = "100mbit", seed: int = 0, out: Path = OUT) -> CompareConfig:
     """Small enough for two cores and five minutes."""
     return CompareConfig(
         job="gpt-1m",
-        methods=(COMPUTE_ALONE, BASELINE, "ddp-fp16", "vote", "cub-4"),
+        methods=(COMPUTE_ALONE, ADAMW, "ddp-adamw-fp16", "vote", "cub-4"),
         rates=(rate,),
         hosts=(4,),
         examples=(256,),
         steps=steps,
-        seconds=80.0,
-        validations=15,
+        seconds=60.0,
+        validations=20,
         seed=seed,
         out=out,
     )

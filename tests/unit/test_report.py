@@ -160,9 +160,15 @@ def test_what_is_not_faster_is_not_called_faster(seconds: float, said: str) -> N
     assert f": {said}, 2 times more bytes." in headline([LION, slow])
 
 
+def test_the_headline_holds_against_adamw_where_that_was_trained() -> None:
+    adamw = cell("ddp-adamw", **curve(5.0, 2.5, seconds=1.0))
+    assert "DDP AdamW in" in headline([LION, adamw, CUB])
+    assert "DDP AdamW in" in headline([adamw, CUB])
+
+
 def test_the_headline_says_what_is_missing() -> None:
     assert headline([]) == "There are no records to compare."
-    assert "no validation losses of global Lion (ddp-lion)" in headline([CUB])
+    assert "no validation losses of float32 (ddp-adamw or ddp-lion)" in headline([CUB])
     failed = cell("ddp-lion", error="worker 1 was lost", points=(), step_seconds=0.0)
     assert headline([failed, CUB]).endswith("DDP Lion failed: worker 1 was lost")
     assert "no validation losses of Lion Cub" in headline([LION, cell("compute")])
@@ -356,7 +362,7 @@ def test_every_record_is_in_the_page_and_every_row_links_to_its_own() -> None:
         number: unescape(text) for number, text in re.findall(r'<pre id="record-(\d+)">(.*?)</pre>', html, re.DOTALL)
     }
     rows = re.findall(r'<tr data-view="(\d+)"><td><a href="#record-(\d+)">(.*?)</a>.*?<td>(\w+)</td>', html)
-    assert len(records) == len(rows) == 24
+    assert len(records) == len(rows) == 26
     for view, number, label, link in rows:
         record = json.loads(records[number])
         assert (record["label"], record["rates"][0]) == (label, link)

@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import AdamW, Optimizer
 
 from lioncub import DistributedLion, Lion, LionCub, Mean, Vote
-from lioncub.compare.methods import BASELINE, COMPUTE_ALONE, POWERSGD_RANK
+from lioncub.compare.methods import ADAMW, BASELINE, COMPUTE_ALONE, POWERSGD_RANK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,15 @@ def ddp_lion(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optim
     return ddp(model), Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
 
 
-def ddp_adamw(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+def ddp_adamw(model: nn.Module, given: Hyperparameters) -> tuple[DistributedDataParallel, Optimizer]:
     decay = given.weight_decay * given.lr / given.adamw_lr  # so that weights shrink by the same factor
     return ddp(model), AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=decay, fused=True)
+
+
+def ddp_adamw_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+    wrapped, optimizer = ddp_adamw(model, given)
+    wrapped.register_comm_hook(None, fp16_compress_hook)
+    return wrapped, optimizer
 
 
 def ddp_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
@@ -77,7 +83,8 @@ def ours(kind: type[DistributedLion], **settings: Any) -> Build:
 BUILDERS: dict[str, Build] = {
     COMPUTE_ALONE: alone,
     BASELINE: ddp_lion,
-    "ddp-adamw": ddp_adamw,
+    ADAMW: ddp_adamw,
+    "ddp-adamw-fp16": ddp_adamw_fp16,
     "ddp-fp16": ddp_fp16,
     "ddp-powersgd": ddp_powersgd,
     "server": ours(DistributedLion, codec=Vote(), collective="server"),

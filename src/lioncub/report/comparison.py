@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
+from lioncub.compare.methods import ADAMW, BASELINE, COMPUTE_ALONE
 from lioncub.compare.methods import METHODS as ALL_METHODS
 from lioncub.compare.records import Cell
 from lioncub.errors import ConfigError
@@ -44,6 +44,11 @@ class Place:
         return next((cell for cell in self.timed if cell.method == method), None)
 
     @property
+    def baseline(self) -> Cell | None:
+        """What ratios are taken against."""
+        return self.cell(BASELINE) or self.cell(ADAMW)
+
+    @property
     def timed(self) -> list[Cell]:
         return [cell for cell in self.cells if not cell.error and cell.step_seconds > 0]
 
@@ -54,7 +59,7 @@ class Place:
 
     def speedup(self, cell: Cell) -> float | None:
         """How many of its steps go into one of the baseline."""
-        baseline = self.cell(BASELINE)
+        baseline = self.baseline
         return baseline.step_seconds / cell.step_seconds if baseline and cell in self.timed else None
 
     def share_of_ideal(self, cell: Cell) -> float | None:
@@ -73,7 +78,7 @@ class Place:
 
     def fewer_bytes(self, cell: Cell) -> float | None:
         """How many times fewer it sends per step than the baseline."""
-        baseline = self.cell(BASELINE)
+        baseline = self.baseline
         sends = cell in self.timed and cell.method != COMPUTE_ALONE and cell.bytes_sent
         return baseline.bytes_sent / cell.bytes_sent if baseline and sends else None
 

@@ -14,6 +14,7 @@ from lioncub.report.comparison import Place, rank, rate_of, with_other_hosts, wi
 STYLES = {
     BASELINE: ("#3f8fd2", "dash"),
     "ddp-adamw": ("#7f86d6", "dash"),
+    "ddp-adamw-fp16": ("#a58bd8", "dash"),
     "ddp-fp16": ("#4db3c8", "dash"),
     "ddp-powersgd": ("#7d97a8", "dash"),
     "server": ("#b05fc3", "dot"),

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lioncub.compare.methods import BASELINE, COMPUTE_ALONE
+from lioncub.compare.methods import ADAMW, BASELINE, COMPUTE_ALONE
 from lioncub.compare.records import Cell, Point
 from lioncub.publish.units import counted, digits
 from lioncub.report.comparison import Place, best_loss, places_of
+
+FLOAT32 = (ADAMW, BASELINE)
+"""What a method is held against: the first that was trained."""
 
 ALIKE = 1.05
 """Times that differ by less than this factor are not called faster or slower."""
 
 
 def headline(cells: Iterable[Cell]) -> str:
-    """Which method reached the loss of global Lion, when, and with how many bytes; or why there is no answer.
+    """Which method reached the loss of what people have, when, and with how many bytes; or why there is no answer.
 
-    The loss is the best that global Lion and the best Lion Cub both reached; of the Lion Cubs that reached it, the one
-    that was first. Without a Lion Cub, any method that is not DDP. Of several places the first is told, and the range.
+    The loss is the best that both reached, the first of :data:`FLOAT32` and the best Lion Cub; of the Lion Cubs that
+    reached it, the one that was first. Without a Lion Cub, any method that is not DDP. Of several places the first is
+    told, and the range.
     """
     places = places_of(cells)
     if not places:
@@ -56,7 +60,7 @@ class Duel:
 
 
 def _duel(place: Place) -> Duel | None:
-    theirs = next((cell for cell in place.trained if cell.method == BASELINE), None)
+    theirs = min((cell for cell in place.trained if cell.method in FLOAT32), key=_by_name, default=None)
     rivals = _rivals(place.trained)
     if theirs is None or not rivals:
         return None
@@ -69,6 +73,10 @@ def _duel(place: Place) -> Duel | None:
     return Duel(loss=loss, ours=ours, theirs=theirs, our_point=our_point, their_point=their_point)
 
 
+def _by_name(cell: Cell) -> int:
+    return FLOAT32.index(cell.method)
+
+
 def _rivals(cells: Sequence[Cell]) -> list[Cell]:
     others = [cell for cell in cells if cell.method != COMPUTE_ALONE and not cell.method.startswith("ddp-")]
     return [cell for cell in others if cell.method.startswith("cub-")] or others
@@ -78,14 +86,14 @@ def _why_not(places: Sequence[Place]) -> str:
     """What is missing from every place."""
     failed = [cell for place in places for cell in place.cells if cell.error]
     trained = [cell for place in places for cell in place.trained]
-    if not any(cell.method == BASELINE for cell in trained):
-        missing = f"global Lion ({BASELINE})"
-        failed = [cell for cell in failed if cell.method == BASELINE]
+    if not any(cell.method in FLOAT32 for cell in trained):
+        missing = f"float32 ({' or '.join(FLOAT32)})"
+        failed = [cell for cell in failed if cell.method in FLOAT32]
     elif not _rivals(trained):
         missing = "Lion Cub, or another method that is not DDP,"
         failed = [cell for cell in failed if not cell.method.startswith("ddp-")]
     else:
-        missing = "a Lion Cub and global Lion at the same place, and of the same range,"
+        missing = "a Lion Cub and float32 at the same place, and of the same range,"
         failed = []
     reason = f" {failed[0].label} failed: {failed[0].error}" if failed else ""
     return f"Nothing to compare: these records have no validation losses of {missing} that learned something.{reason}"
