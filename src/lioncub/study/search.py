@@ -2,8 +2,9 @@
 
 :data:`TRIALS` runs of half the length go along one setting after another: the learning rate over its family's grid and
 beyond an end where the best is, then what else the family may choose (how long its averages remember, a slower rise of
-the rate, weight decay), each at the best so far, then rates between those of the grid. The best :data:`FINALISTS` are
-run in full, and the best of these wins. Only training losses are compared, on a seed that no figure uses.
+the rate, weight decay), each at the best so far, then rates between those of the grid. The best of each of the
+:data:`FINALISTS` best rates are run in full, for longer runs may want another rate; the best of these wins. Only
+training losses are compared, on a seed that no figure uses.
 """
 
 from __future__ import annotations
@@ -97,12 +98,20 @@ def search(
         try:
             proposal = trials.send(found)
         except StopIteration as end:
-            finalists = end.value[:FINALISTS]
+            finalists = best_by_rate(end.value)[:FINALISTS]
             break
     found = losses(finalists, 1.0)
     if found is None:
         return specs, best_so_far()
     return specs, min(zip(found, range(len(found)), finalists, strict=True))[2]
+
+
+def best_by_rate(ranked: Sequence[Setting]) -> list[Setting]:
+    """The first setting of each learning rate."""
+    found: dict[float, Setting] = {}
+    for setting in ranked:
+        found.setdefault(setting.lr, setting)
+    return list(found.values())
 
 
 def proposed(lrs: Sequence[float], memories: Sequence[str]) -> Trials:
