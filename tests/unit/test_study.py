@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from rich.console import Console
-from torch import nn
+from torch import Tensor, nn
 
 from lioncub import Levels, LionCub, Vote
 from lioncub.data.load import load_text
@@ -27,10 +27,10 @@ from lioncub.study import presets, tasks
 from lioncub.study.config import StudyConfig
 from lioncub.study.errors import StudyError
 from lioncub.study.gradients import Replica, one_by_one, together
-from lioncub.study.ideas import DitheredLion, FeedbackLion
+from lioncub.study.ideas import CautiousLion, CertainLion, FanInLion, FeedbackLion, OrthogonalLion
 from lioncub.study.kinds import kind
 from lioncub.study.lions import VirtualLion
-from lioncub.study.methods import METHODS, by_name
+from lioncub.study.methods import METHODS
 from lioncub.study.plan import remaining
 from lioncub.study.presets import PRESETS, Experiment, Preset
 from lioncub.study.records import Run, parse_run, read_runs
@@ -157,11 +157,10 @@ def test_mixes_of_classes_differ_more_at_smaller_skew() -> None:
         dirichlet(2, 10, 0.0, 0)
 
 
-def test_codecs_by_the_names_of_parameters() -> None:
-    codec_of = by_name({"head*": Levels(4)}, Vote())
+def test_buckets_by_codec_and_never_one_worker_alone() -> None:
     method = VirtualLion(
         [("head.weight", torch.zeros(70)), ("body", torch.zeros(5)), ("head.bias", torch.zeros(3))],
-        2, codec=codec_of, weight_decay=0.0,
+        2, codec=lambda name: Levels(4) if name.startswith("head") else Vote(), weight_decay=0.0,
     )  # fmt: skip
     assert [(bucket.codec, bucket.members) for bucket in method.buckets] == [(Levels(4), [0, 2]), (Vote(), [1])]
     with pytest.raises(ConfigError, match="two or more"):
@@ -201,19 +200,53 @@ def test_error_feedback_loses_nothing() -> None:
     assert not torch.equal(said.sign(), wanted.sign())
 
 
-def test_stochastic_signs_are_right_as_often_as_the_update_is_large() -> None:
-    """At half the mean magnitude three of four signs are right, beyond it all of them."""
-    half = 20_000
-    g = torch.cat([torch.full((half,), 0.5), torch.full((half,), 1.5)])
-    x = torch.zeros(2 * half)
-    method = DitheredLion([("x", x)], 3, codec=Vote(), weight_decay=0.0, betas=(0.0, 0.5), memory="constant", seed=5)
-    for worker in range(3):
-        method.send(worker, [g])
-    method.move(1.0)
-    right = x < 0
-    assert right[half:].all()
-    of_three = 0.75**3 + 3 * 0.75**2 * 0.25  # the majority of three
-    assert float(right[:half].float().mean()) == pytest.approx(of_three, abs=0.02)
+def said(method: VirtualLion, *gradients: Tensor) -> Tensor:
+    """What worker 0 speaks about after these gradients."""
+    for g in gradients[:-1]:
+        for worker in range(method.workers):
+            method.send(worker, [g])
+        method.move(0.0)
+    part = method.part(0, 0, method.momenta[0][0], gradients[-1].reshape(-1))
+    assert part.m is not None
+    return part.m
+
+
+def test_certainty_divides_by_the_root_of_the_second_moment() -> None:
+    method = CertainLion([("x", torch.zeros(3))], 2, codec=Vote(), weight_decay=0.0, memory="constant")
+    first, second = torch.tensor([1.0, -2.0, 4.0]), torch.tensor([1.0, 2.0, 4.0])
+    v = (0.99 * 0.01 * first**2 + 0.01 * second**2) / (1 - 0.99**2)
+    u = 0.9 * 0.01 * first + 0.1 * second
+    torch.testing.assert_close(said(method, first, second), u / v.sqrt())
+
+
+def test_caution_says_least_where_update_and_gradient_disagree() -> None:
+    method = CautiousLion([("x", torch.zeros(2))], 2, codec=Vote(), weight_decay=0.0, betas=(0.9, 0.5), memory=0.0)
+    u = said(method, torch.tensor([1.0, 1.0]), torch.tensor([-0.1, 0.1]))
+    torch.testing.assert_close(u, torch.tensor([0.0, 0.46]))
+
+
+@pytest.mark.parametrize("shape", [(6, 40), (40, 6), (8, 2, 3)])
+def test_orthogonal_updates_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
+    named = [("mlp_in.weight", torch.zeros(shape))]
+    method = OrthogonalLion(named, 2, codec=Vote(), weight_decay=0.0, memory="constant")
+    g = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    u = said(method, g).view(shape[0], -1)
+    values = torch.linalg.svdvals(u)
+    assert values.min() > 0.6
+    assert values.max() < 1.3
+    assert (u * g.view(shape[0], -1)).sum() > 0
+    head = OrthogonalLion([("head.weight", torch.zeros(3, 4))], 2, codec=Vote(), weight_decay=0.0)
+    assert head.part(0, 0, head.momenta[0][0], torch.ones(12)).gain > 0, "as it is"
+
+
+def test_rates_by_fan_in_keep_the_usual_rate() -> None:
+    named = [("a.mlp_in.weight", torch.zeros(2, 10)), ("a.mlp_out.weight", torch.zeros(2, 40)), ("b", torch.zeros(4))]
+    method = FanInLion(named, 2, codec=Vote(), weight_decay=0.0, memory="constant")
+    assert method.rates == pytest.approx([2.0, 0.5, 1.0])
+    for worker in range(2):
+        method.send(worker, [torch.ones_like(param) for param in method.params])
+    method.move(0.25)
+    assert [float(param.flatten()[0]) for param in method.params] == pytest.approx([-0.5, -0.125, -0.25])
 
 
 def test_parameters_in_bfloat16_are_computed_with_in_float32() -> None:

@@ -73,6 +73,8 @@ class VirtualLion(Method):
         self.stochastic_rounding = stochastic_rounding
         shapes = [param.numel() for param in self.params]
         self.momenta = [[torch.zeros(numel, dtype=momentum_dtype) for numel in shapes] for _ in range(workers)]
+        self.rates = [1.0] * len(self.params)
+        """Times the learning rate, tensor by tensor."""
         self.buckets = self._in_buckets(codec if callable(codec) else lambda _: codec)
         self.meeting = Meeting(momentum_sync, list(named), workers) if momentum_sync else None
         self.exact = [torch.zeros(numel) for numel in shapes] if watch else None
@@ -128,11 +130,12 @@ class VirtualLion(Method):
         payloads = torch.stack([bucket.payloads.pop(worker) for worker in range(self.workers)])
         ballot = bucket.ballot(self.steps)
         combined = bucket.codec.combine(payloads, ballot)
-        decay = 1 - lr * self.weight_decay
         moves = []
         for index, start in zip(bucket.members, bucket.layout.starts, strict=True):
             noise = noise_key(self.seed, index, self.steps) if self.stochastic_rounding else None
-            moves.append(Move(self.params[index].view(-1), start, lr, decay, self.workers, noise=noise))
+            own = lr * self.rates[index]
+            decay = 1 - own * self.weight_decay
+            moves.append(Move(self.params[index].view(-1), start, own, decay, self.workers, noise=noise))
         kernels.apply_(moves, bucket.codec.direction(combined, ballot))
         if self.exact is not None:
             self._compare(bucket, bucket.codec.decode(combined, ballot), self.exact)

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
-from lioncub.codecs.levels import Grid
 from lioncub.momentum import MomentumSync
 from lioncub.recipes import SELECTIVE, cub_codec
 from lioncub.study.baselines import (
@@ -28,8 +26,7 @@ from lioncub.study.baselines import (
     SparseLoCo,
     TernGrad,
 )
-from lioncub.study.ideas import DitheredLion, FeedbackLion
-from lioncub.study.kinds import kind
+from lioncub.study.ideas import CautiousLion, CertainLion, FanInLion, FeedbackLion, OrthogonalLion
 from lioncub.study.lions import VirtualLion
 from lioncub.study.method import Method
 from lioncub.study.records import Spec
@@ -80,51 +77,12 @@ def lion(
     return Entry(label=label, family="lion", build=build, param_dtype=param_dtype)
 
 
-def by_name(patterns: dict[str, Codec], otherwise: Codec) -> Callable[[str], Codec]:
-    """The codec of the first pattern that a parameter's name matches."""
-
-    def codec_of(name: str) -> Codec:
-        return next((codec for pattern, codec in patterns.items() if fnmatchcase(name, pattern)), otherwise)
-
-    return codec_of
+def float_4(what: str, kind: type[VirtualLion] = VirtualLion, **options: Any) -> Entry:
+    """Four bits on the float grid, with something else about them."""
+    return lion(f"4 bits, float{what and f', {what}'}", Levels(4, grid="float"), kind=kind, **options)
 
 
-WIDTHS: dict[Grid, tuple[int, ...]] = {
-    "midrise": (2, 3, 4, 5, 8),
-    "log": (2, 3, 4, 5),
-    "midtread": (2, 3, 4, 5, 8),
-    "float": (2, 3, 4, 5),
-}
-
-
-def _levels() -> dict[str, Entry]:
-    """Every width on every grid."""
-    entries = {}
-    for grid, widths in WIDTHS.items():
-        for bits in widths:
-            entries[f"{grid}-{bits}"] = lion(f"{bits} bits, {grid}", Levels(bits, "l1", grid))
-            if grid != "float":
-                entries[f"{grid}-{bits}-linf"] = lion(f"{bits} bits, {grid}, L∞", Levels(bits, "linf", grid))
-    return entries
-
-
-def _synchronised() -> dict[str, Entry]:
-    """Votes and levels whose momenta meet."""
-    policies: dict[str, MomentumSync] = {
-        "sync-16": MomentumSync(every=16),
-        "sync-64": MomentumSync(every=64),
-        "sync-256": MomentumSync(every=256),
-        "sync-embedding": MomentumSync(every=16, match=lambda name, _: kind(name) in ("embedding", "head")),
-        "sync-attention": MomentumSync(every=16, match=lambda name, _: kind(name) == "attention"),
-        "sync-mlp": MomentumSync(every=16, match=lambda name, _: kind(name) == "mlp"),
-        "sync-budget": SELECTIVE,
-        "sync-budget-1": MomentumSync(every=16, budget=1.0),
-    }
-    return {
-        f"{name}+{policy}": lion(f"{label}, {policy}", codec, momentum_sync=sync)
-        for name, label, codec in (("vote", "vote", Vote()), ("float-4", "4 bits, float", Levels(4, grid="float")))
-        for policy, sync in policies.items()
-    }
+SYNC_16 = MomentumSync(every=16)
 
 
 def baseline(label: str, family: Family, method: Callable[..., Method], **options: Any) -> Entry:
@@ -194,27 +152,28 @@ METHODS: dict[str, Entry] = {
     "exact": lion("exact averaging", Dense()),
     "vote": lion("vote", Vote()),
     "mean": lion("mean of signs", Mean()),
-    "vote-zero": lion("vote, ties stay", Vote(ties="zero")),
-    "vote-abstain": lion("vote, zeros abstain", Vote(zeros="abstain")),
+    "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2), momentum_sync=SELECTIVE),
+    "cub-3": lion("Lion Cub: 3 bits, float, selected momenta", cub_codec(3), momentum_sync=SELECTIVE),
+    "cub-4": lion("Lion Cub: 4 bits, float, selected momenta", cub_codec(4), momentum_sync=SELECTIVE),
+    "float-4": float_4(""),
+    "float-4+sync-budget": float_4("sync-budget", momentum_sync=SELECTIVE),
+    "float-4+sync-16": float_4("sync-16", momentum_sync=SYNC_16),
+    "vote+sync-budget": lion("vote, sync-budget", Vote(), momentum_sync=SELECTIVE),
+    "vote+sync-16": lion("vote, sync-16", Vote(), momentum_sync=SYNC_16),
+    "midtread-2": lion("2 bits, midtread", Levels(2, grid="midtread")),
+    "midtread-4": lion("4 bits, midtread", Levels(4, grid="midtread")),
+    "midtread-8": lion("8 bits, midtread", Levels(8, grid="midtread")),
     "vote-feedback": lion("vote, error feedback", Vote(), kind=FeedbackLion),
-    "vote-dithered": lion("vote, stochastic signs", Vote(), kind=DitheredLion),
-    **_levels(),
-    **_synchronised(),
-    "vote-embedding-log-4": lion(
-        "vote, embedding and head 4 bits log",
-        by_name(dict.fromkeys(("*embedding*", "head*"), Levels(4, grid="log")), Vote()),
-    ),
-    "cub": lion("Lion Cub: 4 bits, log, selected momenta", cub_codec(4, grid="log"), momentum_sync=SELECTIVE),
-    "cub-2": lion("Lion Cub: 2 bits, log, selected momenta", cub_codec(2, grid="log"), momentum_sync=SELECTIVE),
-    "cub-4": lion("Lion Cub: 4 bits, float, selected momenta", cub_codec(4, grid="float"), momentum_sync=SELECTIVE),
-    "cub-3": lion("Lion Cub: 3 bits, float, selected momenta", cub_codec(3, grid="float"), momentum_sync=SELECTIVE),
-    "float-4-half": lion("4 bits, float, bfloat16 momentum", Levels(4, grid="float"), momentum_dtype=torch.bfloat16),
-    "float-4-bf16": lion("4 bits, float, bfloat16 parameters", Levels(4, grid="float"), param_dtype=torch.bfloat16),
-    "float-4-bf16-stochastic": lion(
-        "4 bits, float, bfloat16 parameters, stochastic rounding",
-        Levels(4, grid="float"),
-        param_dtype=torch.bfloat16,
-        stochastic_rounding=True,
+    "vote-certain": lion("vote, by certainty", Vote(), kind=CertainLion),
+    "float-4-certain": float_4("by certainty", CertainLion),
+    "float-4-cautious": float_4("cautious", CautiousLion),
+    "float-4-orthogonal": float_4("orthogonal", OrthogonalLion),
+    "float-4-fan-in": float_4("rates by fan-in", FanInLion),
+    "float-4-beta1": float_4("β1 0.8", betas=(0.8, 0.99)),
+    "float-4-half": float_4("bfloat16 momentum", momentum_dtype=torch.bfloat16),
+    "float-4-bf16": float_4("bfloat16 parameters", param_dtype=torch.bfloat16),
+    "float-4-bf16-stochastic": float_4(
+        "bfloat16 parameters, stochastic rounding", param_dtype=torch.bfloat16, stochastic_rounding=True
     ),
     **BASELINES,
 }

@@ -115,6 +115,23 @@ EXPERIMENTS: dict[str, Experiment] = {
         tasks=("gpt", "resnet", "gpt-batch", "resnet-batch"),
         pictures=("bits",),
     ),
+    "ideas": Experiment(
+        question="At the same bits: does anything beat the vote, and 4 bits?",
+        methods=(
+            *("vote", "vote-feedback", "vote-certain", "float-4", "float-4-certain", "float-4-cautious"),
+            *("float-4-orthogonal", "float-4-fan-in", "float-4-beta1"),
+        ),
+        tasks=("gpt", "resnet"),
+        settings_of="float-4",
+    ),
+    "fine-tuning": Experiment(
+        question="A model that was trained before, on another text: as good as AdamW?",
+        methods=("adamw", "vote", "cub-4"),
+        tasks=("finetune",),
+        workers=(4,),
+        seeds=(0, 1),
+        rates={"adamw": (1e-4, 3e-4, 1e-3), "lion": (3e-5, 1e-4, 3e-4)},
+    ),
     "long": Experiment(
         question="Ten times the steps: does anything drift, saturate or lose precision?",
         methods=PEOPLE,
