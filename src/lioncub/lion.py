@@ -25,10 +25,10 @@ class Lion(MomentumOptimizer):
 
     Args:
         params: tensors, ``model.named_parameters()``, or groups, as every torch optimizer.
-        lr: 3 to 10 times smaller than AdamW's.
+        lr: about a third of AdamW's.
         betas: β1 of the update vector, β2 of the momentum.
         memory, warmup: as :class:`DistributedLion`'s. ``memory="constant"`` is the paper's Lion.
-        weight_decay: decoupled; 3 to 10 times larger than AdamW's.
+        weight_decay: decoupled; about three times AdamW's.
         maximize: ascend.
         momentum_dtype: bfloat16 halves the state's memory.
         stochastic_rounding: round bfloat16 parameters up or down at random, by distance, so that updates smaller than

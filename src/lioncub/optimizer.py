@@ -38,13 +38,13 @@ class DistributedLion(MomentumOptimizer):
     Args:
         params: tensors, ``model.named_parameters()``, or groups, as every torch optimizer. A group may set ``lr``,
             ``betas``, ``memory``, ``warmup``, ``weight_decay``, ``maximize`` and ``codec``.
-        lr: 3 to 10 times smaller than AdamW's.
+        lr: about a third of AdamW's.
         betas: β1 of the update vector, β2 of the momentum.
         memory: "growing": the momentum remembers about a tenth of the steps so far, until that is as much as β2 says;
             a number c: a c-th of them; "constant": β2 from the first step, as in the papers.
         warmup: steps in which the rate rises to lr, besides what your scheduler does; None is 2 / (1 - β2), and 0 with
             constant memory.
-        weight_decay: decoupled; 3 to 10 times larger than AdamW's.
+        weight_decay: decoupled; about three times AdamW's.
         codec: what is sent: :class:`Vote`, :class:`Mean`, :class:`Levels` or :class:`Dense`.
         collective: how it travels: "auto", "two-phase", "gather", "server", "sum" or a collective object.
         momentum_sync: a :class:`MomentumSync`, or None: momenta never meet.
