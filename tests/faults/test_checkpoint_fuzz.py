@@ -194,7 +194,7 @@ MANIFESTS: list[Callable[[dict[str, Any]], Any]] = [
     lambda c: c["groups"].append(c["groups"][0]),
     *(
         lambda c, key=key, value=value: c["groups"][0]["settings"].update({key: value})
-        for key in ("lr", "betas", "weight_decay", "step", "maximize")
+        for key in ("lr", "betas", "memory", "since", "weight_decay", "step", "maximize")
         for value in WRONG
     ),
 ]

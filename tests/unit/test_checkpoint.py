@@ -37,6 +37,7 @@ from lioncub.errors import (
     LionCubError,
     NoCheckpointError,
 )
+from lioncub.memory import betas_now, lr_now
 from tests.checkpointing import Job, same
 
 
@@ -64,6 +65,20 @@ def test_training_goes_on_as_if_nothing_had_happened(tmp_path: Path, make: Any) 
     other.train(4)
     assert same(job.everything(), other.everything())
     assert checkpoint.latest(tmp_path) == 3
+
+
+@pytest.mark.parametrize("make", [DistributedLion, Lion])
+def test_the_memory_of_momenta_is_that_of_the_saved_run(tmp_path: Path, make: Any) -> None:
+    job, other = Job(make=make, memory=3.0, warmup=7), Job(make=make, memory="constant")
+    job.train(5)
+    job.save(tmp_path, 5)
+    other.load(tmp_path)
+    group = other.optimizer.param_groups[0]
+    assert (group["memory"], group["warmup"], group["since"], group["step"]) == (3.0, 7, 0, 5)
+    assert (betas_now(group)[1], lr_now(group)) == (5 / 8, pytest.approx(group["lr"] * 6 / 7))
+    job.train(4)
+    other.train(4)
+    assert same(job.everything(), other.everything())
 
 
 def test_from_plain_lion_to_distributed_and_back(tmp_path: Path) -> None:
