@@ -15,6 +15,8 @@ from pathlib import Path
 
 _OWN = Path("/proc/self/fd")
 _DETAILS = Path("/proc/self/fdinfo")
+_EPOLL = "anon_inode:[eventpoll]"
+"""Every gloo group has an instance of its own, which watches the group's port."""
 _FALSE = ("", "0", "n", "no", "false")
 
 
@@ -44,12 +46,12 @@ def closing_ports() -> Iterator[None]:
     if not _gloo_connects_at_once():
         yield
         return
-    ports, watches = set(_ports()), set(_watches())
+    before = set(_descriptors("socket:"))
+    watches = {number for number, _ in _descriptors(_EPOLL)}
     yield
-    new = set(_watches()) - watches
-    watched = {target for watch in new for target in _targets(watch)}
-    for descriptor, _ in set(_ports()) - ports:
-        if descriptor in watched:
+    watched = {target for watch, _ in _descriptors(_EPOLL) if watch not in watches for target in _targets(watch)}
+    for descriptor, _ in set(_descriptors("socket:")) - before:
+        if descriptor in watched and _is_port(descriptor):
             _replace(descriptor)
 
 
@@ -58,25 +60,13 @@ def _gloo_connects_at_once() -> bool:
     return not is_lazy and os.environ.get("GLOO_DEVICE_TRANSPORT", "TCP") == "TCP" and _DETAILS.is_dir()
 
 
-def _ports() -> Iterator[tuple[int, int]]:
-    """The TCP sockets that listen: descriptor and inode."""
-    for descriptor in _descriptors("socket:"):
-        with suppress(OSError), closing(socket.socket(fileno=os.dup(descriptor))) as own:
-            is_tcp = own.family in (socket.AF_INET, socket.AF_INET6) and own.type == socket.SOCK_STREAM
-            if is_tcp and own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                yield descriptor, os.fstat(descriptor).st_ino
-
-
-def _watches() -> Iterator[int]:
-    """The instances of epoll. Every gloo group has one of its own, and each watches the group's port."""
-    return _descriptors("anon_inode:[eventpoll]")
-
-
-def _descriptors(kind: str) -> Iterator[int]:
+def _descriptors(kind: str) -> Iterator[tuple[int, str]]:
+    """Those that are open, with what identifies what they mean."""
     for entry in _OWN.iterdir():
         with suppress(OSError):  # closed meanwhile
-            if os.readlink(entry).startswith(kind):
-                yield int(entry.name)
+            meaning = os.readlink(entry)
+            if meaning.startswith(kind):
+                yield int(entry.name), meaning
 
 
 def _targets(watch: int) -> list[int]:
@@ -85,6 +75,13 @@ def _targets(watch: int) -> list[int]:
         lines = (_DETAILS / str(watch)).read_text().splitlines()
         return [int(line.split()[1]) for line in lines if line.startswith("tfd:")]
     return []
+
+
+def _is_port(descriptor: int) -> bool:
+    with suppress(OSError), closing(socket.socket(fileno=os.dup(descriptor))) as own:
+        is_tcp = own.family in (socket.AF_INET, socket.AF_INET6) and own.type == socket.SOCK_STREAM
+        return is_tcp and bool(own.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+    return False
 
 
 def _replace(descriptor: int) -> None:
