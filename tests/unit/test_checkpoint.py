@@ -523,6 +523,20 @@ def test_no_checkpoint_is_not_a_damaged_one(tmp_path: Path) -> None:
     assert not isinstance(told.value, NoCheckpointError), "a run must not start from the beginning by mistake"
 
 
+@pytest.mark.parametrize("note", ["exp_avg", "exp_avg_sq"])
+def test_a_note_that_takes_a_momentums_place_is_refused(tmp_path: Path, note: str) -> None:
+    job = Job()
+    job.save(tmp_path, 1)
+    path = tmp_path / steps(1)[0] / "manifest.json"
+    content = json.loads(path.read_text())
+    content["notes"] = {content["groups"][0]["parameters"][0]: {note: 5}}
+    del content["sha256"]
+    seal = hashlib.sha256(strict_json.dump(content).encode()).hexdigest()
+    path.write_text(strict_json.dump({**content, "sha256": seal}, indent=1) + "\n")
+    with pytest.raises(CheckpointError, match="notes that take a momentum's place cannot be"):
+        job.load(tmp_path)
+
+
 def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     job = Job()
     for step in (1, 2, 3):
