@@ -56,7 +56,7 @@ with lioncub.distributed.init("gloo") as world:
 
 
 def ports_of(folder: Path, num_workers: int) -> list[list[int]]:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 200
     files = [folder / f"ports-{rank}" for rank in range(num_workers)]
     while not all(file.exists() for file in files):
         assert time.monotonic() < deadline, "workers did not start"
