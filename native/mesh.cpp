@@ -17,6 +17,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <list>
 #include <new>
 #include <optional>
 #include <stdexcept>
@@ -37,7 +38,9 @@ constexpr uint64_t KEPT_BYTES = uint64_t(1) << 28;  // of messages that no recei
 const char *const CLOSED = "connection closed by peer";
 const char *const GIVEN_UP = "this worker has closed its connections";
 constexpr double LONGEST_SECONDS = 1e8;             // three years: what a clock can add without overflow
-constexpr uint64_t KEPT_COST = 256;                // of a message that is kept, beside its bytes
+constexpr uint64_t KEPT_COST = 256;                // of a message that is kept, beside its bytes, and of its queue
+constexpr double LEAST_RATE = 256;                 // bytes a second: a peer that moves fewer is as good as silent
+constexpr auto STALL = std::chrono::milliseconds(100);  // by which the thread may be late
 constexpr int TURNS = 8;                           // calls to the system for one peer before the others have theirs
 constexpr int PARTS = 16;                          // pieces of memory in one call
 
@@ -78,16 +81,36 @@ struct Receive {
     std::shared_ptr<Ticket> ticket;
 };
 
-// Queues by tag. Tags come back step after step, so that empty queues are kept.
+// Queues by tag. There is none for a tag that nothing waits under: peers choose tags, and may never use one twice.
 template <class T> class ByTag {
   public:
-    std::deque<T> &of(uint32_t tag) { return queues_[tag]; }
-    template <class Visit> void each(Visit visit) {
-        for (auto &[tag, queue] : queues_) visit(queue);
+    // The first of a tag; null if there is none.
+    T *first(uint32_t tag) {
+        const auto found = queues_.find(tag);
+        return found == queues_.end() ? nullptr : &found->second.front();
+    }
+    void push(uint32_t tag, T one) { queues_[tag].push_back(std::move(one)); }
+    // The first of a tag, which must have one.
+    T pop(uint32_t tag) {
+        const auto found = queues_.find(tag);
+        T one = std::move(found->second.front());
+        found->second.pop_front();
+        if (found->second.empty()) queues_.erase(found);
+        return one;
+    }
+    template <class Test> size_t erase_if(Test test) {
+        size_t erased = 0;
+        for (auto &[tag, queue] : queues_) erased += std::erase_if(queue, test);
+        std::erase_if(queues_, [](const auto &each) { return each.second.empty(); });
+        return erased;
+    }
+    template <class Visit> void clear(Visit visit) {
+        for (auto &[tag, queue] : queues_) std::for_each(queue.begin(), queue.end(), visit);
+        queues_.clear();
     }
 
   private:
-    std::unordered_map<uint32_t, std::deque<T>> queues_;
+    std::unordered_map<uint32_t, std::list<T>> queues_;  // an empty deque takes 600 bytes
 };
 
 // One connection, both ways.
@@ -96,6 +119,7 @@ struct Peer {
     int socket = -1;
     std::string problem;  // why it is given up; "" while it is not
     Clock::time_point quiet_since{};
+    Clock::time_point due{};  // when it is given up, unless bytes move
     uint32_t watched = 0;  // the events that epoll looks for
 
     std::deque<Send> sends;
@@ -258,7 +282,7 @@ class Loop {
                 ticket->note_failed(peer.number, peer.problem);
                 continue;
             }
-            if (!peer.busy()) peer.quiet_since = now;
+            if (!peer.busy()) restart_clock(peer, now);
             peer.sends.push_back({Head::of(message.tag, message.size), message.data, ticket, {}});
         }
         for (const Message &message : sends) {
@@ -274,9 +298,7 @@ class Loop {
                 send.data = static_cast<const uint8_t *>(std::memcpy(send.own.data.get(), send.data, send.head.size));
                 send.ticket.reset();
             }
-            peer.posted.each([&](std::deque<Receive> &queue) {
-                peer.expected -= std::erase_if(queue, [&](const Receive &one) { return one.ticket == ticket; });
-            });
+            peer.expected -= int64_t(peer.posted.erase_if([&](const Receive &one) { return one.ticket == ticket; }));
             if (peer.target && peer.target->ticket == ticket) {
                 peer.target.reset();
                 peer.dropped = true;
@@ -300,8 +322,12 @@ class Loop {
 
     void run() {
         std::array<epoll_event, 64> events;
+        Clock::time_point woke = Clock::now();
         while (!ending_) {
-            const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds_left());
+            const int milliseconds = milliseconds_left();
+            const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
+            const Clock::duration slept = Clock::now() - std::exchange(woke, Clock::now());
+            has_stalled_ = slept > std::chrono::milliseconds(milliseconds) + STALL;
             for (int k = 0; k < count; ++k) {
                 if (events[k].data.u32 == BELL) {
                     eventfd_t rung;
@@ -334,11 +360,26 @@ class Loop {
 
     // ---- time
 
+    void restart_clock(Peer &peer, Clock::time_point now) {
+        peer.quiet_since = now;
+        peer.due = now + timeout_;
+    }
+
+    // Every byte is worth its time at the least rate, so that bytes that trickle do not keep others waiting for ever; what
+    // came while this process was stopped may have come at any rate.
+    void note_bytes(Peer &peer, uint64_t bytes) {
+        const Clock::time_point now = Clock::now();
+        const double worth = std::min(double(bytes) / LEAST_RATE, LONGEST_SECONDS);
+        peer.quiet_since = now;
+        peer.due += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(worth));
+        if (has_stalled_ || peer.due > now + timeout_) peer.due = now + timeout_;
+    }
+
     int milliseconds_left() const {
         Clock::duration left = std::chrono::hours(1);
         const Clock::time_point now = Clock::now();
         for (const Peer &peer : peers_) {
-            if (peer.busy()) left = std::min(left, peer.quiet_since + timeout_ - now);
+            if (peer.busy()) left = std::min(left, peer.due - now);
         }
         const double milliseconds = std::chrono::duration<double, std::milli>(left).count();
         return int(std::clamp(std::ceil(milliseconds), 0.0, 3.6e6));
@@ -347,12 +388,13 @@ class Loop {
     void give_up_the_silent() {
         const Clock::time_point now = Clock::now();
         for (Peer &peer : peers_) {
-            if (peer.busy() && now - peer.quiet_since >= timeout_) {
-                const double seconds = std::chrono::duration<double>(timeout_).count();
-                char text[80];
-                std::snprintf(text, sizeof text, "timed out: not a byte moved in %g s", seconds);
-                give_up(peer, text);
-            }
+            if (!peer.busy() || now < peer.due) continue;
+            const bool is_silent = now - peer.quiet_since >= timeout_;
+            const double seconds = std::chrono::duration<double>(timeout_).count();
+            char text[80];
+            if (is_silent) std::snprintf(text, sizeof text, "timed out: not a byte moved in %g s", seconds);
+            else std::snprintf(text, sizeof text, "timed out: fewer than %g bytes a second moved for %g s", LEAST_RATE, seconds);
+            give_up(peer, text);
         }
     }
 
@@ -368,10 +410,7 @@ class Loop {
         peer.sends.clear();
         if (peer.target) peer.target->ticket->note_failed(peer.number, problem);
         peer.target.reset();
-        peer.posted.each([&](std::deque<Receive> &queue) {
-            for (Receive &one : queue) one.ticket->note_failed(peer.number, problem);
-            queue.clear();
-        });
+        peer.posted.clear([&](const Receive &one) { one.ticket->note_failed(peer.number, problem); });
         peer.expected = 0;
     }
 
@@ -389,21 +428,20 @@ class Loop {
 
     void expect(Peer &peer, const Message &message, const std::shared_ptr<Ticket> &ticket, Clock::time_point now) {
         const Receive receive{message.data, message.size, ticket};
-        std::deque<Bytes> &kept = peer.kept.of(message.tag);
-        if (!kept.empty()) {
-            fill(receive, kept.front());
-            peer.kept_bytes -= kept.front().size + KEPT_COST;
-            kept.pop_front();
+        if (peer.kept.first(message.tag)) {
+            const Bytes kept = peer.kept.pop(message.tag);
+            fill(receive, kept);
+            peer.kept_bytes -= kept.size + KEPT_COST;
         } else if (!peer.problem.empty()) {
             ticket->note_failed(peer.number, peer.problem);
         } else {
-            if (!peer.busy()) peer.quiet_since = now;
-            peer.posted.of(message.tag).push_back(receive);
+            if (!peer.busy()) restart_clock(peer, now);
+            peer.posted.push(message.tag, receive);
             ++peer.expected;
         }
         if (peer.alive() && peer.is_full()) {
             find_room(peer);
-            if (peer.alive() && !peer.is_full()) peer.quiet_since = now;
+            if (peer.alive() && !peer.is_full()) restart_clock(peer, now);
             watch(peer);
         }
     }
@@ -431,7 +469,7 @@ class Loop {
             if (got < 0 && errno != EAGAIN) give_up(peer, closed_by(errno));
             if (got <= 0) break;
             has_moved = true;
-            peer.quiet_since = Clock::now();
+            note_bytes(peer, uint64_t(got));
             take(peer, uint64_t(got));
         }
         watch(peer);
@@ -459,39 +497,41 @@ class Loop {
     }
 
     void find_room(Peer &peer) {
-        std::deque<Receive> &posted = peer.posted.of(peer.head.tag);
-        if (!posted.empty() && posted.front().room >= peer.head.size) {
-            peer.target = posted.front();
-            posted.pop_front();
+        const Receive *posted = peer.posted.first(peer.head.tag);
+        if (posted && posted->room >= peer.head.size) {
+            peer.target = peer.posted.pop(peer.head.tag);
         } else if (peer.head.size <= KEPT_BYTES && peer.kept_bytes <= KEPT_BYTES - peer.head.size) {
             try {
                 peer.kept_body = Bytes::of(peer.head.size);
             } catch (const std::bad_alloc &) {
                 return give_up(peer, "there is no memory for what it sent before it was waited for");
             }
-        } else if (!posted.empty()) {
+        } else if (posted) {
             return give_up(peer, "it sent " + std::to_string(peer.head.size) + " bytes where " +
-                                     std::to_string(posted.front().room) + " have room");
+                                     std::to_string(posted->room) + " have room");
         }
     }
 
     void finish_body(Peer &peer) {
         peer.in_body = false;
-        std::deque<Receive> &posted = peer.posted.of(peer.head.tag);
         if (peer.target) {
             peer.target->ticket->note_moved();
             peer.target.reset();
-            --peer.expected;
+            note_received(peer);
         } else if (peer.dropped) {
             peer.kept_body = {};
-        } else if (!posted.empty()) {  // posted meanwhile, or with too little room
-            fill(posted.front(), std::exchange(peer.kept_body, {}));
-            posted.pop_front();
-            --peer.expected;
+        } else if (peer.posted.first(peer.head.tag)) {  // posted meanwhile, or with too little room
+            fill(peer.posted.pop(peer.head.tag), std::exchange(peer.kept_body, {}));
+            note_received(peer);
         } else {
             peer.kept_bytes += peer.head.size + KEPT_COST;
-            peer.kept.of(peer.head.tag).push_back(std::exchange(peer.kept_body, {}));
+            peer.kept.push(peer.head.tag, std::exchange(peer.kept_body, {}));
         }
+    }
+
+    void note_received(Peer &peer) {
+        --peer.expected;
+        restart_clock(peer, Clock::now());
     }
 
     // ---- sending
@@ -521,12 +561,13 @@ class Loop {
                 if (errno == EAGAIN) break;
                 return end_of_sending(peer, errno);
             }
-            peer.quiet_since = Clock::now();
+            note_bytes(peer, uint64_t(moved));
             peer.sent += uint64_t(moved);
             while (!peer.sends.empty() && peer.sent >= sizeof(Head) + peer.sends.front().head.size) {
                 peer.sent -= sizeof(Head) + peer.sends.front().head.size;
                 if (peer.sends.front().ticket) peer.sends.front().ticket->note_moved();
                 peer.sends.pop_front();
+                restart_clock(peer, peer.quiet_since);
             }
             if (uint64_t(moved) < wanted) break;
         }
@@ -546,6 +587,7 @@ class Loop {
     const pid_t process_;
     int epoll_ = -1, bell_ = -1;
     bool ending_ = false;
+    bool has_stalled_ = false;  // this process was stopped, or busy, while the thread slept
 
     std::mutex mutex_;
     std::vector<std::function<void()>> jobs_;

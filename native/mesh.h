@@ -50,7 +50,7 @@ class Loop;
 class Mesh {
   public:
     // A connected socket for every peer, -1 for this worker itself. They belong to the mesh from here on. A peer that
-    // has something to do and moves no byte for ``timeout_seconds`` is given up.
+    // has something to do and moves no byte for ``timeout_seconds``, or only a trickle for about as long, is given up.
     Mesh(std::vector<int> sockets, double timeout_seconds);
     ~Mesh();
     Mesh(const Mesh &) = delete;

@@ -6,18 +6,22 @@ its peers know. Nobody listens any longer when all have come.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import socket
 import struct
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
 from hmac import compare_digest
 from selectors import EVENT_READ, DefaultSelector
 
+from lioncub import descriptors
+from lioncub.errors import name_ranks
 from lioncub.interfaces import address_of
 from lioncub.mesh import Mesh, why_not
 
@@ -26,12 +30,18 @@ VERSION = 1
 TOKEN = 16
 PATIENCE_SECONDS = 20.0
 """For all connections together."""
-MOST_STRANGERS = 4096
-"""That have not said who they are: then the first of them goes."""
+POLL_SECONDS = 0.02
+"""For somebody to connect, before a look at how the own calls are going."""
+BACKLOG = 4096
+"""Connections that the system keeps until they are accepted. A call that finds it full is repeated a second later."""
+ACCEPTS_AT_ONCE = 256
+DESCRIPTORS_SHARE = 4
+"""Connections that have not said whose they are get one of so many descriptors; then the oldest is closed."""
 
 _OFFER = struct.Struct(f"<BBH{TOKEN}s108s")
 _HELLO = struct.Struct(f"<4sBxHI{TOKEN}s")
 _MAGIC = b"lcub"
+_NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Gather = Callable[[bytes], list[bytes]]
 """What every worker says, in their order, of one length; all call it together."""
@@ -73,15 +83,17 @@ def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: boo
             mesh = Mesh([met.get(number) for number in range(len(offers))], timeout_seconds)
         except (OSError, RuntimeError) as error:
             problem = str(error)
-    connected = False
+    failed: list[int] | None = None
     try:
-        connected = all(data == b"\1" for data in gather(b"\0" if mesh is None else b"\1"))
+        answers = gather(b"\0" if mesh is None else b"\1")
+        failed = [number for number, data in enumerate(answers) if data != b"\1"]
     finally:
-        if mesh is not None and not connected:
+        if mesh is not None and failed != []:
             mesh.close()
-    if problem:
+    if failed:
+        problem = problem or f"{name_ranks(failed)} could not make sockets"
         warnings.warn(f"messages go through the process group's backend, and slower: {problem}", stacklevel=2)
-    return mesh if connected else None
+    return None if failed else mesh
 
 
 def _listen() -> socket.socket | None:
@@ -91,7 +103,7 @@ def _listen() -> socket.socket | None:
         with suppress(OSError, ValueError):  # ValueError: no such interface, or a name that cannot be looked up
             address = address_of(host) if chosen else host
             family, *_, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
-            return socket.create_server(place[:2], family=family, backlog=1024)
+            return socket.create_server(place[:2], family=family, backlog=BACKLOG)
     return None
 
 
@@ -102,22 +114,29 @@ def _meet(
     deadline = time.monotonic() + patience_seconds
     met: dict[int, socket.socket] = {}
     try:
-        for peer in range(worker):
-            met[peer] = _call(offers[peer], worker, deadline)
-        with closing(Reception(server, offers[worker].token)) as reception:
+        # At the same time: who only called would let its backlog fill, where others call in vain.
+        with ThreadPoolExecutor(1) as caller, closing(Reception(server, offers[worker].token)) as reception:
+            calls = caller.submit(_call_all, offers[:worker], worker, deadline, met)
             while len(met) < len(offers) - 1:
-                for caller, connection in reception.arrivals(deadline):
-                    if caller in met or not worker < caller < len(offers):
+                if calls.done():
+                    calls.result()
+                for peer, connection in reception.arrivals(deadline):
+                    if peer in met or not worker < peer < len(offers):
                         connection.close()
                     else:
-                        met[caller] = connection
+                        met[peer] = connection
     except OSError as problem:
-        _close_all(met.values())
         missing = [peer for peer in range(len(offers)) if peer not in met and peer != worker]
+        _close_all(met.values())
         raise OSError(f"worker {worker} did not reach workers {missing} by sockets of its own ({problem})") from problem
     for connection in met.values():
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return met
+
+
+def _call_all(offers: Sequence[Offer], worker: int, deadline: float, met: MutableMapping[int, socket.socket]) -> None:
+    for peer, offer in enumerate(offers):
+        met[peer] = _call(offer, worker, deadline)
 
 
 def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
@@ -132,51 +151,70 @@ def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
 
 
 class Reception:
-    """Whoever connects, until it has said who it is. Strangers, silent ones too, keep nobody waiting."""
+    """Connections until they have said whose they are. Those that say nothing, however many, keep nobody waiting."""
 
     def __init__(self, server: socket.socket, token: bytes) -> None:
         self._server, self._token = server, token
-        self._said: dict[socket.socket, bytes] = {}
+        self._most = max(descriptors.limit() // DESCRIPTORS_SHARE, 1)
+        self._said: dict[socket.socket, bytes] = {}  # the oldest first
         self._selector = DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, EVENT_READ)
 
     def arrivals(self, deadline: float) -> Iterator[tuple[int, socket.socket]]:
-        """Workers that have said who they are, with their connections; waits for somebody to say something."""
+        """Workers that have said who they are, with their connections; waits a while for somebody to say something."""
         patience = deadline - time.monotonic()
         if patience <= 0:
             raise TimeoutError("timed out")
-        for key, _ in self._selector.select(patience):
+        for key, _ in self._selector.select(min(patience, POLL_SECONDS)):
             if key.fileobj is self._server:
-                self._let_in()
-            elif isinstance(key.fileobj, socket.socket) and (worker := self._listen_to(key.fileobj)) is not None:
-                yield worker, key.fileobj
+                yield from self._accept()
+            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._said:
+                yield from self._listen_to(key.fileobj)
 
-    def _let_in(self) -> None:
-        with suppress(OSError):  # it has left again
-            connection, _ = self._server.accept()
+    def _accept(self) -> Iterator[tuple[int, socket.socket]]:
+        for _ in range(ACCEPTS_AT_ONCE):
+            if len(self._said) >= self._most:
+                yield from self._drop_oldest()
+            try:
+                connection, _ = self._server.accept()
+            except OSError as problem:
+                if problem.errno not in _NO_DESCRIPTORS:
+                    return  # there is none, or it has been closed again
+                if not self._said:
+                    raise
+                yield from self._drop_oldest()
+                continue
             connection.setblocking(False)
             self._said[connection] = b""
             self._selector.register(connection, EVENT_READ)
-            if len(self._said) > MOST_STRANGERS:
-                self._turn_away(next(iter(self._said)))
+            yield from self._listen_to(connection)
 
-    def _listen_to(self, connection: socket.socket) -> int | None:
+    def _drop_oldest(self) -> Iterator[tuple[int, socket.socket]]:
+        """Unless it is a worker's, whose word has come meanwhile."""
+        oldest = next(iter(self._said))
+        yield from self._listen_to(oldest)
+        if oldest in self._said:
+            self._turn_away(oldest)
+
+    def _listen_to(self, connection: socket.socket) -> Iterator[tuple[int, socket.socket]]:
         try:
             more = connection.recv(_HELLO.size - len(self._said[connection]))
+        except BlockingIOError:
+            return
         except OSError:
             more = b""
         self._said[connection] += more
         if more and len(self._said[connection]) < _HELLO.size:
-            return None
+            return
         if more:
             magic, version, _, worker, token = _HELLO.unpack(self._said[connection])
             if (magic, version) == (_MAGIC, VERSION) and compare_digest(token, self._token):
                 self._selector.unregister(connection)
                 del self._said[connection]
-                return int(worker)
+                yield int(worker), connection
+                return
         self._turn_away(connection)
-        return None
 
     def _turn_away(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)

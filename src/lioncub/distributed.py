@@ -19,11 +19,14 @@ import torch.distributed as dist
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
 from lioncub.comm import peer_error
+from lioncub.descriptors import closing_ports, raise_limit
 from lioncub.errors import ConfigError, PeerLostError, PeerTimeoutError
 from lioncub.inquest import PATIENCE_SECONDS, report_alive, silent_workers
 from lioncub.interfaces import addresses
 from lioncub.launch import Launch
 from lioncub.meeting import meet
+
+__all__ = ["TIMEOUT", "World", "closing_ports", "init"]
 
 TIMEOUT = timedelta(minutes=5)
 """Longer than what workers do apart, such as an evaluation on one of them; short for a job that hangs."""
@@ -63,7 +66,9 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
             what GLOO_SOCKET_IFNAME says; else loopback if all workers are on this machine, and the interface
             towards MASTER_ADDR if they are not.
 
-    Without a launcher's variables it is a world of one and there is no process group.
+    Without a launcher's variables it is a world of one and there is no process group. Once workers are connected they
+    listen no longer; where groups are made later, use :func:`closing_ports`. The limit of open files is raised to what
+    the system allows.
 
     It may be called by every attempt that torchrun makes (``--max-restarts``). Raises :class:`PeerTimeoutError` or
     :class:`PeerLostError` that names the workers which did not come.
@@ -84,6 +89,7 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
         return World(0, 1, 0, device)
     if device.type == "cuda":
         torch.cuda.set_device(device)
+    raise_limit()
     _choose_interface(launch, listen)
     _connect(launch, backend, timeout, listen)
     return World(launch.rank, launch.size, launch.local_rank, device)
@@ -116,7 +122,8 @@ def _connect(launch: Launch, backend: str, timeout: timedelta, listen: str | Non
     attempt = _meet(store, launch, timeout)
     store = PrefixStore(attempt, store)
     try:
-        dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=timeout)
+        with closing_ports():
+            dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size, timeout=timeout)
     except RuntimeError as problem:
         others = [rank for rank in range(launch.size) if rank != launch.rank]
         missing = silent_workers(lambda: store, attempt, launch.rank, range(launch.size), others)

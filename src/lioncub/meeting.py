@@ -8,13 +8,15 @@ it: no list that mixes attempts is ever complete, however launchers on different
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 import time
 from datetime import timedelta
 from typing import Any
 
-from lioncub.errors import AgreementError, PeerTimeoutError
+from lioncub.errors import AgreementError, PeerTimeoutError, name_ranks
 
+_NAME = re.compile(rb"[0-9a-f]{16}")
 POLL_SECONDS = 0.02
 """``store.wait()`` prints stack traces when its time is over."""
 
@@ -41,7 +43,13 @@ def _confirm(store: Any, rank: int, size: int, own: str) -> str:
     arrivals = [_arrival(worker) for worker in range(size)]
     if not store.check(arrivals):
         return ""
-    names = [name.decode() for name in store.multi_get(arrivals)]
+    read = store.multi_get(arrivals)
+    if strange := [worker for worker, name in enumerate(read) if not _NAME.fullmatch(name)]:
+        raise AgreementError(
+            f"what the store holds of {name_ranks(strange)} was not written by lioncub: somebody else writes to it. "
+            "Keep its port from them, and start again with a new --rdzv-id"
+        )
+    names = [name.decode() for name in read]
     if names[rank] != own:
         raise AgreementError(
             f"another process has arrived as worker {rank}: this one is left over from an earlier attempt, or two "

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
+import subprocess
+import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -124,6 +128,63 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
         stranger.close()
 
 
+FLOOD = """
+import resource, select, socket, sys, time
+most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+address, count, made = (sys.argv[1], int(sys.argv[2])), int(sys.argv[3]), []
+for _ in range(count):
+    made.append(socket.socket())
+    made[-1].setblocking(False)
+    made[-1].connect_ex(address)
+print("made", flush=True)
+sys.stdin.read()
+"""
+"""Connections that are begun and say nothing."""
+
+
+@pytest.fixture
+def flooded(on_loopback: pytest.MonkeyPatch) -> Iterator[None]:
+    """Workers with 200 descriptors more than are open now, and five times as many connections before a worker comes."""
+    floods: list[subprocess.Popen[str]] = []
+    to = Offer.to
+
+    def flooded(server: socket.socket) -> Offer:
+        offer = to(server)
+        command = [sys.executable, "-c", FLOOD, offer.host, str(offer.port), "1000"]
+        floods.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert floods[-1].stdout is not None
+        assert floods[-1].stdout.readline() == "made\n"
+        return offer
+
+    on_loopback.setattr(Offer, "to", flooded)
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/proc/self/fd"))) + 200, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    for flood in floods:
+        flood.communicate()
+
+
+@pytest.mark.usefixtures("flooded")
+def test_more_connections_that_say_nothing_than_descriptors_keep_nobody_waiting() -> None:
+    meeting, gathered = Meeting(3), []
+    gather = meeting.gather
+
+    def timed(worker: int) -> Callable[[bytes], list[bytes]]:
+        def gather_and_note(said: bytes) -> list[bytes]:
+            answers = gather(worker)(said)
+            gathered.append(time.monotonic())
+            return answers
+
+        return gather_and_note
+
+    meeting.gather = timed  # type: ignore[method-assign]
+    found = [each for each in meeting.connect() if each is not None]
+    assert len(found) == 3
+    assert max(gathered) - min(gathered) < 5, "from the offers to the end"
+
+
 def test_where_one_worker_cannot_make_its_connections_all_use_the_backend(on_loopback: pytest.MonkeyPatch) -> None:
     make, failures = Mesh.__init__, iter([False, True, False])
 
@@ -135,8 +196,9 @@ def test_where_one_worker_cannot_make_its_connections_all_use_the_backend(on_loo
         make(self, sockets, timeout_seconds)
 
     on_loopback.setattr(Mesh, "__init__", fail_once)
-    with pytest.warns(UserWarning, match="no descriptors"):
+    with pytest.warns(UserWarning, match="no descriptors|could not make sockets") as said:
         assert Meeting(3).connect() == [None] * 3
+    assert len(said) == 3, "all say so"
 
 
 def test_a_group_with_a_short_time_out_falls_back_in_time(on_loopback: pytest.MonkeyPatch) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import io
 import os
 import pickle
 import platform
+import struct
+import subprocess
 import sys
+import tarfile
 import threading
+import tracemalloc
+import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -22,7 +29,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub.cli import app
-from lioncub.data import cifar10, fetch, load, packages, png, run
+from lioncub.data import cifar10, enwik8, fetch, load, packages, png, run
 from lioncub.data.cifar10 import CIFAR10
 from lioncub.data.config import DataConfig
 from lioncub.data.dataset import DataSet, cache_folder
@@ -104,16 +111,134 @@ def test_a_damaged_file_in_a_folder_is_named(tmp_path: Path, put: Callable[[Path
         )
 
 
-def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
-    class Evil:
-        def __reduce__(self) -> tuple[object, tuple[str]]:
-            return os.mkdir, (str(tmp_path / "ran"),)
+class Call:
+    """What a pickle can hold: a function to call."""
 
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return self.call
+
+
+def test_nothing_in_a_pickle_is_called(tmp_path: Path) -> None:
     place = made.put_pickles(tmp_path)
-    (place / "data_batch_1").write_bytes(pickle.dumps(Evil()))
-    with pytest.raises(DataDamagedError, match=r"mkdir, which no array needs"):
+    (place / "data_batch_1").write_bytes(pickle.dumps(Call(os.mkdir, str(tmp_path / "ran"))))
+    with pytest.raises(DataDamagedError, match="is not cifar10"):
         load_images(folder=tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+READ = """
+import sys
+from pathlib import Path
+from lioncub.data import cifar10
+from lioncub.data.errors import DataDamagedError
+cifar10.RECORDS = int(sys.argv[2])
+try:
+    cifar10.find(Path(sys.argv[1]))
+except DataDamagedError as problem:
+    print(f"refused: {problem}")
+"""
+
+
+def test_no_array_is_made_at_an_address_of_the_files_choice(tmp_path: Path) -> None:
+    """As an array of objects, bytes are followed as pointers. In a process of its own, which that would end."""
+    shape = made.RECORDS, cifar10.PIXELS
+    pointers = Call(np.ndarray, shape, np.dtype("O"), b"A" * (8 * made.RECORDS * cifar10.PIXELS))
+    place = made.put_pickles(tmp_path)
+    (place / "data_batch_1").write_bytes(pickle.dumps({b"labels": made.labels(0), b"data": pointers}, protocol=3))
+    command = [sys.executable, "-c", READ, str(tmp_path), str(made.RECORDS)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "cifar-10-batches-py cannot be read" in ended.stdout
+
+
+# ---- archives that hold far more than what is published --------------------------------------------------------------
+
+BOMB_BYTES, MOST_BYTES = 1 << 26, 1 << 25
+ZEROS = bytes(BOMB_BYTES)
+
+
+def bomb_zip(folder: Path, method: int = zipfile.ZIP_DEFLATED) -> None:
+    with zipfile.ZipFile(folder / "enwik8.zip", "w", method) as archive:
+        archive.writestr("enwik8", ZEROS)
+
+
+def bomb_lzma_zip(folder: Path) -> None:
+    bomb_zip(folder, zipfile.ZIP_LZMA)
+
+
+def bomb_gzip(folder: Path) -> None:
+    (folder / "enwik8.gz").write_bytes(gzip.compress(ZEROS))
+
+
+def bomb_text_package(folder: Path) -> Path:
+    return made.put_tar(folder / "p-1.tar.gz", {"p-1/data/enwik8.gz": gzip.compress(ZEROS)})
+
+
+def bomb_archive(folder: Path) -> None:
+    made.put_tar(folder / "cifar-10-binary.tar.gz", {cifar10.file_name("data_batch_1"): ZEROS})
+
+
+def bomb_tar_head(folder: Path) -> None:
+    """A member's extended head, which is read whole before any member is."""
+    head = tarfile.TarInfo("head")
+    head.type, head.size = tarfile.XHDTYPE, BOMB_BYTES
+    with gzip.open(folder / "cifar-10-binary.tar.gz", "wb") as file:
+        file.write(head.tobuf() + ZEROS + bytes(1024))
+
+
+def bomb_pickle(folder: Path) -> None:
+    place = made.put_pickles(folder)
+    os.truncate(place / "data_batch_1", BOMB_BYTES)
+
+
+def bomb_png(folder: Path) -> Path:
+    image = made.chunk(b"IHDR", struct.pack(">II5B", 1024, made.RECORDS, 8, 2, 0, 0, 0))
+    image += made.chunk(b"IDAT", zlib.compress(ZEROS)) + made.chunk(b"IEND", b"")
+    members = {f"package/{name}.png": b"\x89PNG\r\n\x1a\n" + image for name in cifar10.BATCHES}
+    labels = {cifar10.TRAIN_LABELS: b"[]", cifar10.TEST_LABELS: b"[]"}
+    return made.put_tar(folder / "package.tgz", members | labels)
+
+
+@pytest.fixture
+def peak_bytes() -> Iterator[Callable[[], int]]:
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+TEXT_BOMBS = (bomb_zip, bomb_lzma_zip, bomb_gzip)
+IMAGE_BOMBS = (bomb_archive, bomb_tar_head, bomb_pickle)
+
+
+@pytest.mark.parametrize("put", [*TEXT_BOMBS, *IMAGE_BOMBS], ids=lambda put: put.__name__)
+def test_an_archive_that_holds_too_much_is_refused_before_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, peak_bytes: Callable[[], int], put: Callable[[Path], None]
+) -> None:
+    monkeypatch.setattr(enwik8, "NUM_BYTES", len(made.TEXT))
+    put(tmp_path)
+    tracemalloc.reset_peak()
+    with pytest.raises(DataDamagedError, match=r"published|cannot be read"):
+        (ENWIK8 if put in TEXT_BOMBS else CIFAR10).find(tmp_path)
+    assert peak_bytes() < MOST_BYTES
+
+
+@pytest.mark.parametrize(("put", "read"), [(bomb_text_package, enwik8.read_package), (bomb_png, cifar10.read_package)])
+def test_a_package_that_holds_too_much_is_refused_before_it_is_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peak_bytes: Callable[[], int],
+    put: Callable[[Path], Path],
+    read: Callable[[Path], object],
+) -> None:
+    monkeypatch.setattr(enwik8, "NUM_BYTES", len(made.TEXT))
+    path = put(tmp_path)
+    tracemalloc.reset_peak()
+    with pytest.raises(DataDamagedError, match=r"published|cannot be read"):
+        read(path)
+    assert peak_bytes() < MOST_BYTES
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -378,20 +503,20 @@ def test_npm_packs_one_version_and_runs_nothing(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize("shape", [(1, 1), (11, 7), (7, 11), (20, 1), (1, 20)])
 def test_every_filter_of_a_png_is_undone(shape: tuple[int, int]) -> None:
     image = np.random.default_rng(0).integers(256, size=(*shape, 3), dtype=np.uint8)
-    assert np.array_equal(png.decode(made.encode_png(image)), image)
+    assert np.array_equal(png.decode(made.encode_png(image), 10_000), image)
 
 
 def test_other_and_damaged_pngs_are_refused() -> None:
     image = np.full((4, 4, 3), 200, dtype=np.uint8)
     with pytest.raises(ValueError, match="not an 8-bit RGB PNG"):
-        png.decode(made.encode_png(image, kind=(8, 6, 0, 0, 0)))
+        png.decode(made.encode_png(image, kind=(8, 6, 0, 0, 0)), 10_000)
     whole = made.encode_png(image)
     with pytest.raises(ValueError, match="not a PNG"):
-        png.decode(b"GIF89a")
+        png.decode(b"GIF89a", 10_000)
     with pytest.raises(ValueError, match="not a whole PNG"):
-        png.decode(whole[:-12])
+        png.decode(whole[:-12], 10_000)
     with pytest.raises(ValueError, match="CRC"):
-        png.decode(whole.replace(b"IDAT", b"IDAX"))
+        png.decode(whole.replace(b"IDAT", b"IDAX"), 10_000)
 
 
 # ---- the standard library --------------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def test_who_came_to_an_earlier_attempt_only_is_named() -> None:
 
 def test_two_processes_with_one_rank_are_told() -> None:
     store = HashStore()
-    store.set("arrived/1", "somebody")
+    store.set("arrived/1", "0" * 16)
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(meet, store, 0, 2, timedelta(seconds=1)) for _ in range(2)]
         errors = [each.exception() for each in both]
@@ -117,6 +117,14 @@ def test_two_processes_with_one_rank_are_told() -> None:
     assert len(told) == 1
     assert "another process has arrived as worker 0" in str(told[0])
     assert [type(error) for error in errors if error is not told[0]] == [PeerTimeoutError]
+
+
+@pytest.mark.parametrize("written", [b"\xff\xfe", b"", b"somebody", b"0" * 15 + b"\n"])
+def test_what_somebody_else_wrote_into_the_store_is_told(written: bytes) -> None:
+    store = HashStore()
+    store.set("arrived/1", written)  # type: ignore[arg-type]
+    with pytest.raises(AgreementError, match="the store holds of worker 1 was not written by lioncub"):
+        meet(store, 0, 2, IMPATIENT)
 
 
 @pytest.mark.parametrize(

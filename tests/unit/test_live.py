@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 import re
@@ -14,11 +15,13 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from torch import nn
 
 import lioncub
 from lioncub.errors import ConfigError, QuorumError, ReplicasDifferError
 from lioncub.live import End, Event, Finding, Monitor, Reading, Start
+from lioncub.live.dashboard import Dashboard
 from lioncub.live.records import Records, from_json, to_json
 from lioncub.live.tensorboard import TensorBoard, scalars
 from lioncub.live.window import Window
@@ -101,6 +104,30 @@ def test_a_loss_that_is_not_finite_is_null_in_json() -> None:
 def test_other_json_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not an event"):
         from_json(text)
+
+
+@pytest.mark.parametrize("event", [START, READING, FINDING, END], ids=lambda event: type(event).__name__)
+@pytest.mark.parametrize("wrong", ["text", 1e400, 10**400, -1, True, None, [], ["text"], {}, "\\ud800"], ids=repr)
+def test_values_of_another_kind_are_refused_or_shown(event: Event, wrong: object) -> None:
+    values = json.loads(to_json(event))
+    for name in set(values) - {"kind"}:
+        show_or_refuse({**values, name: wrong})
+    for name in values.get("exchange", {}):
+        show_or_refuse({**values, "exchange": {**values["exchange"], name: wrong}})
+
+
+def show_or_refuse(values: dict[str, object]) -> None:
+    """Whatever is taken for an event is drawn and printed without an error."""
+    try:
+        event = from_json(json.dumps(values).replace("\\\\ud800", "\\ud800"))
+    except ValueError:
+        return
+    for is_terminal in (False, True):
+        file = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        dashboard = Dashboard(Console(file=file, width=100, force_terminal=is_terminal, color_system=None))
+        for each in (START, event, END):
+            dashboard.take(each)
+        dashboard.close()
 
 
 def test_records_are_appended_after_a_line_that_was_cut_short(tmp_path: Path) -> None:

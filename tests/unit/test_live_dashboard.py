@@ -54,6 +54,25 @@ def test_the_dashboard_shows_everything() -> None:
         assert re.search(row, text), (row, text)
 
 
+OBEYED = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\b"
+"""What a terminal would obey."""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_nothing_in_a_record_is_obeyed_by_the_terminal(is_terminal: bool) -> None:
+    start = replace(START, optimizer=f"optimizer {OBEYED}")
+    finding = replace(FINDING, signature=f"sign {OBEYED}", message=f"message {OBEYED}", remedy=f"remedy {OBEYED}")
+    console = Console(file=io.StringIO(), width=400, force_terminal=is_terminal, color_system=None)
+    dashboard = Dashboard(console)
+    for event in (start, READING, finding, replace(END, error=f"error {OBEYED}")):
+        dashboard.take(event)
+    dashboard.close()
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "owned" in text
+    for obeyed in ("\x1b]", "\x07", "\x1b[2J\x9b", "\x9b", "\b"):
+        assert obeyed not in text
+
+
 @pytest.mark.parametrize("width", [40, 60, 100, 200])
 def test_the_dashboard_fits_its_terminal(width: int) -> None:
     text = drawn([START, READING, *[replace(FINDING, step=step) for step in range(5)], END], width)

@@ -180,6 +180,50 @@ def test_too_much_that_nobody_waits_for_is_left_with_the_sender(lone: Lone) -> N
     assert waiting.wait() is None
 
 
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+SANITIZED = "san" in os.environ.get("LD_PRELOAD", "")
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's memory is more")
+def test_small_messages_that_nobody_waits_for_take_no_more_memory_than_large_ones(lone: Lone) -> None:
+    _worker, peer = lone()
+    before = resident_bytes()
+    peer.setblocking(False)
+    for start in range(0, 2_000_000, 1000):
+        messages = b"".join(head(tag, 1) + b"!" for tag in range(start, start + 1000))
+        while messages and select.select([], [peer], [], 1)[1]:
+            messages = messages[peer.send(messages) :]
+        if messages:
+            break
+    assert messages, "the sender has to wait"
+    assert resident_bytes() - before < (1 << 28) + (1 << 25)
+
+
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's memory is more")
+@pytest.mark.parametrize("is_early", [True, False], ids=["not yet waited for", "waited for"])
+def test_nothing_is_left_of_messages_that_have_been_received(is_early: bool) -> None:
+    a, b = meshes(2)
+    message, got = data(1), room(1)
+
+    def receive(tags: range) -> None:
+        for tag in tags:
+            if is_early:
+                assert a.post({1: message}, {}, tag).wait() is None
+            waiting = b.post({}, {0: got}, tag)
+            if not is_early:
+                assert a.post({1: message}, {}, tag).wait() is None
+            assert waiting.wait() is None
+
+    receive(range(1000))
+    before = resident_bytes()
+    receive(range(1000, 11_000))
+    assert resident_bytes() - before < 1 << 22
+
+
 @pytest.mark.parametrize("said", [b"x" * 24, head(1, 8)[:-1] + b"?", os.urandom(64)], ids=["text", "damaged", "noise"])
 def test_bytes_that_are_no_message_end_the_connection(lone: Lone, said: bytes) -> None:
     worker, peer = lone()
@@ -233,14 +277,58 @@ def test_a_silent_peer_is_given_up_in_time_and_sees_it() -> None:
 
 def test_a_slow_peer_is_not_given_up_while_bytes_move(lone: Lone) -> None:
     worker, peer = lone(timeout_seconds=0.5)
-    got = room(10)
+    sent = data(900)
+    got = room(900)
     waiting = worker.post({}, {1: got}, 1)
-    message = head(1, 10) + bytes(range(10))
-    for place in range(0, len(message), 4):
+    message = head(1, 900) + sent.numpy().tobytes()
+    for place in range(0, len(message), 100):
         time.sleep(0.15)
-        peer.sendall(message[place : place + 4])
+        peer.sendall(message[place : place + 100])
     assert waiting.wait() is None
-    assert got.tolist() == list(range(10))
+    assert torch.equal(got, sent)
+
+
+@pytest.mark.parametrize("whose", ["of the message", "of others that nobody waits for"])
+def test_a_peer_that_moves_a_few_bytes_now_and_then_is_given_up(lone: Lone, whose: str) -> None:
+    worker, peer = lone(timeout_seconds=0.5)
+    waiting = worker.post({}, {1: room(1000)}, 1)
+    other = head(2, 1) + b"!"
+    trickle = head(1, 1000) if whose == "of the message" else other * 20
+    started = time.monotonic()
+    with suppress(BrokenPipeError):  # given up
+        for place in range(0, len(trickle), 5):
+            peer.sendall(trickle[place : place + 5])
+            time.sleep(0.1)
+            if time.monotonic() - started > 5:
+                break
+    assert lost(waiting) == (1, "timed out: fewer than 256 bytes a second moved for 0.5 s")
+    assert time.monotonic() - started < 5
+
+
+def test_a_process_that_was_stopped_finds_what_came_meanwhile() -> None:
+    """The bytes that are there when it goes on may have come at any rate."""
+    ended = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
+
+
+STOPPED = """
+import os, signal, socket, subprocess, sys, threading, time, torch
+from lioncub.mesh import Mesh
+from tests.unit.test_mesh import head
+ours, theirs = socket.socketpair()
+mesh = Mesh([None, ours], 1.0)
+got = torch.zeros(30, dtype=torch.uint8)
+waiting = mesh.post({}, {1: got}, 1)
+theirs.sendall(head(1, 30))
+time.sleep(0.5)
+wake = subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
+theirs.sendall(bytes(10))
+os.kill(os.getpid(), signal.SIGSTOP)
+time.sleep(0.6)
+theirs.sendall(bytes(20))
+print(waiting.wait())
+wake.wait()
+"""
 
 
 def test_who_has_nothing_to_wait_for_may_be_silent_for_long() -> None:

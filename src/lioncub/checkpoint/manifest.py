@@ -93,6 +93,7 @@ class Manifest:
         _require(bool(self.groups), "groups")
         for note in self.notes.values():
             _require(all(type(value) in (bool, int, float) for value in note.values()), "notes")
+            _require(not any(name.startswith("exp_avg") for name in note), "notes that take a momentum's place")
 
     @property
     def file(self) -> str:

@@ -6,23 +6,23 @@ A record of a ``.bin`` file is a label and 3,072 bytes: 1,024 of red, of green, 
 from __future__ import annotations
 
 import json
-import pickle
-import tarfile
+import pickletools
 from collections.abc import Callable
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lioncub.data import png
+from lioncub.data.archives import SLACK_BYTES, open_tar, read_at_most
 from lioncub.data.dataset import DataSet, Found
 from lioncub.data.files import Bytes, DataFile, Files, as_bytes, map_file, reading
 from lioncub.data.packages import Package
 
 FOLDER = "cifar-10-batches-bin"
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
-RECORD_BYTES = 3_073
+PIXELS = 3_072
+RECORD_BYTES = 1 + PIXELS
 RECORDS = 10_000  # in a file
 TRAIN_LABELS, TEST_LABELS = "package/train_lables.json", "package/test_lables.json"  # spelled like this in the package
 
@@ -52,18 +52,22 @@ def read_folder(folder: Path) -> Files:
 
 def read_archive(path: Path) -> Files:
     """From the official archive of binary files."""
-    with reading(path), tarfile.open(path) as archive:
-        return {file_name(batch): as_bytes(member(archive, file_name(batch))) for batch in BATCHES}
+    names = {file_name(batch): batch_bytes() for batch in BATCHES}
+    with reading(path), open_tar(path, sum(names.values()) + SLACK_BYTES) as archive:
+        return {name: as_bytes(data) for name, data in archive.read(names).items()}
 
 
 def read_package(path: Path) -> Files:
     """From the package: a PNG of 1,024 x 10,000 pixels per file, one image a row, and labels in JSON."""
-    with reading(path), tarfile.open(path) as archive:
-        labels = [*json.loads(member(archive, TRAIN_LABELS)), *json.loads(member(archive, TEST_LABELS))]
+    images = {f"package/{batch}.png": batch_bytes() + SLACK_BYTES for batch in BATCHES}
+    wanted = {**images, TRAIN_LABELS: SLACK_BYTES, TEST_LABELS: SLACK_BYTES}
+    with reading(path), open_tar(path, sum(wanted.values())) as archive:
+        found = archive.read(wanted)
+        labels = [*json.loads(found[TRAIN_LABELS]), *json.loads(found[TEST_LABELS])]
         files = {}
-        for index, batch in enumerate(BATCHES):
-            image = png.decode(member(archive, f"package/{batch}.png"))
-            planes = image.reshape(-1, 1024, 3).transpose(0, 2, 1).reshape(-1, 3072)
+        for index, (batch, name) in enumerate(zip(BATCHES, images, strict=True)):
+            image = png.decode(found.pop(name), batch_bytes())
+            planes = image.reshape(-1, 1024, 3).transpose(0, 2, 1).reshape(-1, PIXELS)
             files[file_name(batch)] = records(labels[index * RECORDS : (index + 1) * RECORDS], planes)
         return files
 
@@ -71,40 +75,37 @@ def read_package(path: Path) -> Files:
 def read_pickles(folder: Path) -> Files:
     """From the official Python version."""
     with reading(folder):
-        batches = {batch: SafeUnpickler((folder / batch).read_bytes()).load() for batch in BATCHES}
-        return {file_name(name): records(batch[b"labels"], batch[b"data"]) for name, batch in batches.items()}
+        return {file_name(batch): read_pickle(folder / batch) for batch in BATCHES}
 
 
-def member(archive: tarfile.TarFile, name: str) -> bytes:
-    file = archive.extractfile(name)
-    return file.read() if file else b""
+def read_pickle(path: Path) -> Bytes:
+    """The labels and pixels in a pickled dict. Nothing is unpickled, which could run any code: its text is searched.
+
+    Labels are the numbers that follow the word; pixels are the bytes that are as many as they must be.
+    """
+    with path.open("rb") as file:
+        data = read_at_most(file, batch_bytes() + SLACK_BYTES, str(path))
+    labels: list[int] = []
+    pixels, is_label = b"", False
+    for operation, value, _ in pickletools.genops(data):
+        if isinstance(value, (str, bytes)):
+            is_label = value in ("labels", b"labels")
+            if len(value) == RECORDS * PIXELS:
+                pixels = value.encode("latin-1") if isinstance(value, str) else value
+        elif is_label and operation.name == "BININT1" and isinstance(value, int) and len(labels) <= RECORDS:
+            labels.append(value)
+    return records(labels, np.frombuffer(pixels, dtype=np.uint8).reshape(-1, PIXELS))
+
+
+def batch_bytes() -> int:
+    """Of a ``.bin`` file, and of an image's rows with their filters."""
+    return RECORDS * RECORD_BYTES
 
 
 def records(labels: Any, pixels: Any) -> Bytes:
     """Labels ``[images]`` and pixels ``[images, 3072]`` as the bytes of a ``.bin`` file."""
     columns = (np.asarray(labels, dtype=np.uint8)[:, None], np.asarray(pixels, dtype=np.uint8))
     return np.concatenate(columns, axis=1).reshape(-1)
-
-
-class SafeUnpickler(pickle.Unpickler):
-    """Makes arrays of plain numbers and nothing else: a pickle could run any code."""
-
-    allowed = frozenset(
-        {
-            ("numpy.core.multiarray", "_reconstruct"),
-            ("numpy._core.multiarray", "_reconstruct"),
-            ("numpy", "ndarray"),
-            ("numpy", "dtype"),
-        }
-    )
-
-    def __init__(self, data: bytes) -> None:
-        super().__init__(BytesIO(data), encoding="bytes")
-
-    def find_class(self, module: str, name: str) -> Any:
-        if (module, name) not in self.allowed:
-            raise pickle.UnpicklingError(f"it wants {module}.{name}, which no array needs")
-        return super().find_class(module, name)
 
 
 SHA256 = (

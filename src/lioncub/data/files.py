@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import lzma
-import pickle
 import struct
 import tarfile
 import zipfile
@@ -57,7 +55,7 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except (
-        OSError, EOFError, ValueError, KeyError, TypeError, StopIteration,
-        struct.error, zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
+        OSError, EOFError, ValueError, KeyError, TypeError, StopIteration, OverflowError, RecursionError,
+        struct.error, zlib.error, zipfile.BadZipFile, tarfile.TarError, NotImplementedError,
     ) as error:  # fmt: skip
         raise DataDamagedError(f"{path} cannot be read: {type(error).__name__}: {error}") from error

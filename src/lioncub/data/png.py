@@ -15,15 +15,21 @@ SIGNATURE = b"\x89PNG\r\n\x1a\n"
 RGB_8_BIT = (8, 2, 0, 0, 0)  # bit depth, colour type, compression, filters, not interlaced
 
 
-def decode(png: bytes) -> Bytes:
-    """The pixels ``[height, width, 3]``; ValueError for anything but a whole 8-bit RGB image without interlacing."""
+def decode(png: bytes, most_bytes: int) -> Bytes:
+    """The pixels ``[height, width, 3]``; ValueError for anything but a whole 8-bit RGB image without interlacing.
+
+    Unpacked, each row with the number of its filter, they must not be longer than so many bytes.
+    """
     chunks = list(split_chunks(png))
     if not chunks or chunks[0][0] != b"IHDR" or chunks[-1][0] != b"IEND":
         raise ValueError("not a whole PNG")
     width, height, *kind = struct.unpack(">IIBBBBB", chunks[0][1])
     if tuple(kind) != RGB_8_BIT:
         raise ValueError(f"not an 8-bit RGB PNG without interlacing: {kind}")
-    data = zlib.decompress(b"".join(body for name, body in chunks if name == b"IDAT"))
+    if height * (1 + 3 * width) > most_bytes:
+        raise ValueError(f"a PNG of {width} x {height} pixels, {most_bytes:,} bytes are published")
+    packed = b"".join(body for name, body in chunks if name == b"IDAT")
+    data = zlib.decompressobj().decompress(packed, most_bytes + 1)
     rows = np.frombuffer(data, dtype=np.uint8).reshape(height, 1 + 3 * width)
     return unfilter(rows[:, 1:].reshape(height, width, 3), rows[:, 0])
 

@@ -10,6 +10,7 @@ from rich.live import Live
 from lioncub.live.board import Board, line
 from lioncub.live.events import End, Event, Finding, Reading
 from lioncub.live.view import finding_text, view
+from lioncub.publish.texts import lines
 
 SECONDS_BETWEEN_DRAWINGS = 0.25
 SECONDS_BETWEEN_LINES = 10.0
@@ -65,4 +66,4 @@ class Dashboard:
             self._say(line(self._board, reading))
 
     def _say(self, text: str) -> None:
-        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
+        self._console.print(lines(text), highlight=False, markup=False, soft_wrap=True)

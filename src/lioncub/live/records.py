@@ -10,6 +10,7 @@ from typing import Any
 
 from lioncub.errors import ConfigError
 from lioncub.live.events import End, Event, Exchange, Finding, Reading, Start
+from lioncub.live.rules import EXCHANGE, RULES, check
 
 KINDS: dict[str, type[Event]] = {"start": Start, "reading": Reading, "finding": Finding, "end": End}
 
@@ -48,13 +49,19 @@ def to_json(event: Event) -> str:
 def from_json(line: str | bytes) -> Event:
     """The inverse of :func:`to_json`; ValueError for anything else."""
     try:
-        values: dict[str, Any] = json.loads(line)
+        values: dict[str, Any] = json.loads(line, parse_constant=_refuse)
         kind = KINDS[values.pop("kind")]
+        check(values, RULES[kind])
         if kind is Finding:
             values["workers"] = tuple(values["workers"])
         if kind is Reading and values["exchange"] is not None:
             exchange = values["exchange"]
+            check(exchange, EXCHANGE)
             values["exchange"] = Exchange(**{**exchange, "abstentions": tuple(exchange["abstentions"])})
         return kind(**values)
-    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
         raise ValueError(f"not an event: {line[:80]!r}") from problem
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

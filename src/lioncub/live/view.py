@@ -15,6 +15,7 @@ from rich.text import Text
 from lioncub.live.board import Board, shares
 from lioncub.live.events import Exchange, Finding, Reading
 from lioncub.live.marks import Bar, Spark
+from lioncub.publish.texts import lines, one_line
 from lioncub.publish.units import bytes_text, rate_text, seconds_text
 
 STYLES = {"compute": "green", "encode": "cyan", "wait": "yellow", "apply": "blue"}
@@ -28,7 +29,7 @@ Row = tuple[RenderableType, RenderableType, RenderableType, RenderableType]
 
 def view(board: Board) -> Panel:
     """Everything, in a frame of the terminal's width."""
-    parts: list[RenderableType] = [Text(board.start.optimizer, "dim", no_wrap=True, overflow="ellipsis")]
+    parts: list[RenderableType] = [Text(one_line(board.start.optimizer), "dim", no_wrap=True, overflow="ellipsis")]
     if board.reading is None:
         parts.append(Text("waiting for the first steps"))
     else:
@@ -38,15 +39,15 @@ def view(board: Board) -> Panel:
     for signature, finding in board.findings.items():
         parts.append(Padding(finding_text(finding, board.num_findings[signature]), ABOVE))
     if board.end is not None and board.end.error:
-        parts.append(Padding(Text(board.end.error, "red"), ABOVE))
+        parts.append(Padding(Text(lines(board.end.error), "red"), ABOVE))
     return Panel(Group(*parts), title=_title(board), title_align="left", box=ROUNDED, border_style="bright_black")
 
 
 def finding_text(finding: Finding, times: int = 1) -> Text:
     """What was seen, how often, and what to do."""
     when = f" at step {finding.step:,}" + (f", {times} times so far" if times > 1 else "")
-    head = (f"▲ {finding.signature}", "bold red"), (f"{when}: ", "red"), f"{finding.message}."
-    return Text.assemble(*head, ("\n→ ", "bold green"), finding.remedy)
+    head = (f"▲ {one_line(finding.signature)}", "bold red"), (f"{when}: ", "red"), f"{one_line(finding.message)}."
+    return Text.assemble(*head, ("\n→ ", "bold green"), one_line(finding.remedy))
 
 
 def _title(board: Board) -> Text:
