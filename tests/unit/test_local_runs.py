@@ -21,6 +21,7 @@ METHODS = (
     "diloco-8",
     "diloco-32",
     "diloco-32-float4",
+    "streaming-32",
     "local-adamw-8",
     "sign-momentum-12",
     "sparse-loco-32",

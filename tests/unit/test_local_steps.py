@@ -9,17 +9,14 @@ from functools import partial
 
 import pytest
 import torch
-from torch import Tensor
 
 from lioncub.errors import ConfigError
 from lioncub.study.baselines import DiLoCo, SignMomentum
 from lioncub.study.baselines.formats import Float4, codes, format_of
 from lioncub.study.errors import DivergedError
 from lioncub.study.method import Method
+from tests.local_adamw import BETAS, DECAY, Workers, gradients_at, rate
 from tests.stepping import flat, normal, step, zeros
-
-BETAS = (0.8, 0.9)
-DECAY = 0.3
 
 
 @dataclass(frozen=True)
@@ -44,37 +41,6 @@ METHODS = {
     "sign momentum": Row(partial(SignMomentum, every=EVERY, outer_lr=4.0), 32, lambda n: 32, lr=0.05),
 }
 ROWS = pytest.mark.parametrize("row", METHODS.values(), ids=METHODS)
-
-
-class Workers:
-    """Torch's AdamW on weights of every worker's own: what the papers say of the inner steps."""
-
-    def __init__(self, params: list[Tensor], workers: int) -> None:
-        self.y = [copy.deepcopy(params) for _ in range(workers)]
-        self.optimizers = [torch.optim.AdamW(y, betas=BETAS, weight_decay=DECAY) for y in self.y]
-
-    def step(self, gradients: list[list[Tensor]], lr: float) -> None:
-        for y, optimizer, own in zip(self.y, self.optimizers, gradients, strict=True):
-            optimizer.param_groups[0]["lr"] = lr
-            for weight, gradient in zip(y, own, strict=True):
-                weight.grad = gradient
-            optimizer.step()
-
-    def flat(self) -> Tensor:
-        return torch.stack([flat(y) for y in self.y])
-
-    def start_from(self, x: Tensor) -> None:
-        for y in self.y:
-            for weight, part in zip(y, x.split([weight.numel() for weight in y]), strict=True):
-                weight.copy_(part.view_as(weight))
-
-
-def gradients_at(t: int, workers: int) -> list[list[Tensor]]:
-    return [normal(100 * t + worker) for worker in range(workers)]
-
-
-def rate(t: int) -> float:
-    return 0.1 / (t + 1)
 
 
 # ---- every method --------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from lioncub.study.baselines import (
     SignMomentum,
     Signum,
     SparseLoCo,
+    StreamingDiLoCo,
     TernGrad,
 )
 from lioncub.study.ideas import CautiousLion, CertainLion, FanInLion, FeedbackLion, OrthogonalLion
@@ -98,13 +99,19 @@ def baseline(label: str, family: Family, method: Callable[..., Method], **option
 BETA2S = (0.999, 0.99, 0.95)
 
 
-def adamw(label: str, method: Callable[..., Method], beta2: float = 0.999, **options: Any) -> Entry:
-    """Somebody else's method with AdamW inside; its β2 is searched, beginning with the one that is published."""
+def adamw(
+    label: str, method: Callable[..., Method], beta2: float = 0.999, *, with_names: bool = False, **options: Any
+) -> Entry:
+    """Somebody else's method with AdamW inside; its β2 is searched, beginning with the one that is published.
+
+    ``with_names``: the method is told the parameters' names.
+    """
 
     def build(named: Named, spec: Spec) -> Method:
         betas = (0.9, float(spec.memory or beta2))
         params = [param for _, param in named]
-        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **options)
+        given = {"names": [name for name, _ in named]} | options if with_names else options
+        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **given)
 
     others = tuple(str(value) for value in BETA2S if value != beta2)
     return Entry(label=label, family="adamw", build=build, memories=others)
@@ -140,6 +147,14 @@ BASELINES: dict[str, Entry] = {
     "diloco-32": adamw("DiLoCo, every 32 steps", DiLoCo, 0.95, every=32),
     "diloco-32-float4": adamw(
         "DiLoCo, every 32 steps, 4 bits both ways", DiLoCo, 0.95, every=32, up="float4", down="float4"
+    ),
+    "streaming-32": adamw(
+        "Streaming DiLoCo, every 32 steps, 4 bits both ways",
+        StreamingDiLoCo,
+        0.95,
+        with_names=True,
+        every=32,
+        layers_per_fragment=1,  # the paper's 3 would leave 2 fragments of models with 4 layers
     ),
     "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum, 0.95),
     "sparse-loco-32": adamw("SparseLoCo, every 32 steps", SparseLoCo, 0.95),

@@ -57,7 +57,8 @@ PEOPLE = ("adamw", "lion", "vote", "cub-4")
 
 RIVALS = (
     *("adamw-bf16", "powersgd-adamw", "dgc", "demo", "terngrad", "ef-sign", "signum-vote"),
-    *("local-adamw-8", "sign-momentum-12", "diloco-8", "diloco-32", "diloco-32-float4", "sparse-loco-32"),
+    *("local-adamw-8", "sign-momentum-12", "diloco-8", "diloco-32", "diloco-32-float4", "streaming-32"),
+    "sparse-loco-32",
 )
 """Others', from 32 bits down to 0.05."""
 

@@ -11,6 +11,7 @@ from lioncub.study.baselines.powersgd import PowerSGD
 from lioncub.study.baselines.sign_momentum import SignMomentum
 from lioncub.study.baselines.signum import Signum
 from lioncub.study.baselines.sparse_loco import SparseLoCo
+from lioncub.study.baselines.streaming import StreamingDiLoCo
 from lioncub.study.baselines.terngrad import TernGrad
 
 __all__ = [
@@ -25,5 +26,6 @@ __all__ = [
     "SignMomentum",
     "Signum",
     "SparseLoCo",
+    "StreamingDiLoCo",
     "TernGrad",
 ]

@@ -42,6 +42,11 @@ class OwnWeights(Flat):
         direction = self.inner[worker](self.flat(gradients))
         self.y[worker].mul_(1 - self.lr * self.weight_decay).sub_(direction.mul_(self.lr))
 
+    def check_finite(self, worker: int, difference: Tensor) -> None:
+        """Raise if x - y_i holds NaN or Inf."""
+        if not torch.isfinite(difference).all():
+            raise DivergedError(f"step {self.steps}: a weight of worker {worker} is not finite")
+
 
 class LocalSteps(OwnWeights):
     """Every H = ``every`` steps, and in the run's last, workers exchange how far they came from what they share.
@@ -91,8 +96,7 @@ class LocalSteps(OwnWeights):
         if not self.due:
             return 0
         difference = self.flat(self.params).sub_(self.y[worker])
-        if not torch.isfinite(difference).all():
-            raise DivergedError(f"step {self.steps}: a weight of worker {worker} is not finite")
+        self.check_finite(worker, difference)
         message = self.encode(worker, difference)
         self.receive(worker, message)
         return len(message)
