@@ -133,7 +133,9 @@ def report(file: TextIO, step: int, model: nn.Module) -> None:
 def note_loaded(path: Path, job: str, run: lioncub.resuming.Run) -> None:
     """Whose checkpoint it is, of which step. From now on this job's name is in the checkpoints."""
     with path.open("a") as file:
-        file.write(json.dumps({"job": job, "by": run.extra.get("job", ""), "step": run.step}) + "\n")
+        file.write(
+            json.dumps({"job": job, "by": run.extra.get("job", ""), "step": run.step, "pid": os.getpid()}) + "\n"
+        )
     run.extra["job"] = job
 
 
