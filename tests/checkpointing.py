@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 from typing import Any
@@ -79,3 +80,8 @@ def same(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     """Whether two jobs are in the same state, bit for bit."""
     assert a.keys() == b.keys(), set(a) ^ set(b)
     return all(torch.equal(a[name], b[name]) for name in a)
+
+
+def listing(folder: Path) -> list[str]:
+    """What is in a run's folder besides the record of its owner."""
+    return sorted(name for name in os.listdir(folder) if name != ".owner")

@@ -8,7 +8,8 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -70,3 +71,30 @@ def started(*commands: list[str], **more: str) -> Iterator[list[subprocess.Popen
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.communicate()
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_for(path: Path, seconds: float = 100) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert time.monotonic() < deadline, path
+        time.sleep(0.05)
+
+
+def seconds_until_gone(pids: Sequence[int], most: float = 100) -> float:
+    """How long until all of these processes have ended."""
+    began = time.monotonic()
+    while any(is_alive(pid) for pid in pids):
+        assert time.monotonic() < began + most, pids
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False

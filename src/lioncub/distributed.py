@@ -25,11 +25,15 @@ from lioncub.inquest import PATIENCE_SECONDS, report_alive, silent_workers
 from lioncub.interfaces import addresses
 from lioncub.launch import Launch
 from lioncub.meeting import meet
+from lioncub.parent import end_with_parent
 
 __all__ = ["TIMEOUT", "World", "closing_ports", "init"]
 
 TIMEOUT = timedelta(minutes=5)
 """Longer than what workers do apart, such as an evaluation on one of them; short for a job that hangs."""
+
+REFUSED_SECONDS = 3.0
+"""How long a store may refuse connections before it is taken for gone."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,9 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
     listen no longer; where groups are made later, use :func:`closing_ports`. The limit of open files is raised to what
     the system allows.
 
+    Under torchrun this process ends with torchrun's agent: it gets SIGTERM when the agent is gone, and SIGKILL if it is
+    still there 30 seconds later.
+
     It may be called by every attempt that torchrun makes (``--max-restarts``). Raises :class:`PeerTimeoutError` or
     :class:`PeerLostError` that names the workers which did not come.
 
@@ -87,6 +94,8 @@ def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: st
     _check_backend(backend)
     if launch is None:
         return World(0, 1, 0, device)
+    if launch.has_agent:
+        end_with_parent()
     if device.type == "cuda":
         torch.cuda.set_device(device)
     raise_limit()
@@ -148,6 +157,8 @@ def _store(launch: Launch, timeout: timedelta, listen: str | None) -> Any:
     if launch.keeps_store:
         host = launch.store_address(listen)
         server = _server(host, launch.port)
+    elif launch.agents_store and launch.local_size == launch.size:
+        _check_agent(launch)
     try:
         return TCPStore(
             host,
@@ -160,6 +171,25 @@ def _store(launch: Launch, timeout: timedelta, listen: str | None) -> Any:
         )
     except dist.DistError as problem:
         raise peer_error([0], problem) from problem
+
+
+def _check_agent(launch: Launch) -> None:
+    """Raise if the agent that keeps the store has ended: a store that does not come yet would be waited for.
+
+    On one machine it listens before any worker starts. What is not a refusal is left to the store's own time-out.
+    """
+    deadline = time.monotonic() + REFUSED_SECONDS
+    while True:
+        try:
+            return socket.create_connection((launch.host, launch.port), REFUSED_SECONDS).close()
+        except ConnectionRefusedError as problem:
+            if time.monotonic() > deadline:
+                raise PeerLostError(
+                    [0], f"nobody listens at {launch.host}:{launch.port}: torchrun's agent has ended"
+                ) from problem
+        except OSError:
+            return None
+        time.sleep(0.1)
 
 
 def _server(host: str, port: int) -> socket.socket:

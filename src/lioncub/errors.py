@@ -58,6 +58,10 @@ class CheckpointTimeoutError(CheckpointError, TimeoutError):
     """A checkpoint is still being written."""
 
 
+class CheckpointInUseError(CheckpointError):
+    """A folder of checkpoints that belongs to another job."""
+
+
 class CheckpointWarning(UserWarning):
     """A checkpoint was passed over, or not taken as it is."""
 

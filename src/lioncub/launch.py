@@ -32,6 +32,7 @@ class Launch:
     agents_store: bool
     """Whether torchrun's agent keeps the store; else the first worker does."""
     job: str
+    """torchrun's name for it; empty under other launchers."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Launch | None:
@@ -59,6 +60,11 @@ class Launch:
             agents_store=environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True",
             job=environment.get("TORCHELASTIC_RUN_ID", ""),
         )
+
+    @property
+    def has_agent(self) -> bool:
+        """Whether torchrun's agent has started this process."""
+        return bool(self.job)
 
     @property
     def keeps_store(self) -> bool:

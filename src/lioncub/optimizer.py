@@ -144,7 +144,7 @@ class DistributedLion(MomentumOptimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """As torch's; codecs are written as text, so that the state loads with ``weights_only=True``."""
-        state = super().state_dict()
+        state: dict[str, Any] = super().state_dict()
         for group in state["param_groups"]:
             group["codec"] = repr(group["codec"])
         return state

@@ -8,6 +8,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import FrameType, NoneType, TracebackType
 from typing import Any
 
@@ -16,6 +17,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lioncub import checkpoint
+from lioncub.checkpoint import disk
+from lioncub.checkpoint.council import Council, comm_of
+from lioncub.checkpoint.ownership import claim
 from lioncub.comm import Comm
 from lioncub.errors import ConfigError, NoCheckpointError
 from lioncub.optimizer import DistributedLion
@@ -39,6 +43,9 @@ def resume(
         every: steps from one checkpoint to the next. They are written while training goes on.
         keep: how many checkpoints stay.
         process_group: as the optimizer's.
+
+    The folder belongs to this job alone until its last worker has ended: a job that comes while another one's workers
+    still live waits up to 40 seconds for their end, and raises :class:`CheckpointInUseError` if they stay.
 
     Random states are saved too, and ``run.extra``. A loop that draws its data from torch's generator, or notes in
     ``run.extra`` where it is, goes on exactly where the last checkpoint was made: bit for bit as if never interrupted.
@@ -86,6 +93,9 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._directory is not None:
+            workers = Council(comm_of(self._optimizer, self._process_group))
+            for folder in claim(Path(self._directory).absolute(), workers):
+                disk.sync_folder(folder)
             try:
                 self.loaded = checkpoint.load(
                     self._directory, self._model, self._optimizer, process_group=self._process_group
@@ -104,6 +114,8 @@ class Run:
         if problem is None:
             if self._saving is not None:
                 self._saving.wait()
+            if self._directory is not None:
+                checkpoint.release(self._directory)
         elif self._signals.caught == signal.SIGTERM and not isinstance(problem, SystemExit):
             # It was asked to end and cannot save any more. A save in the background would hold it up: it waits for
             # the part of a worker that may be gone.

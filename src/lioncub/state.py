@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from inspect import unwrap
 from typing import Any
 
 import torch
@@ -14,7 +15,20 @@ from lioncub.pages import zeros_like_all
 from lioncub.settings import check_group, checked_momentum_dtype
 
 
-class MomentumOptimizer(Optimizer):
+class PlainOptimizer(Optimizer):
+    """torch's optimizer without what keeps ``torch.compile`` out of its methods.
+
+    Those wrappers import torch._dynamo, and Triton where it is installed, at the first call: a thousand modules that no
+    step here needs, and a process that is interrupted while it imports them may abort.
+    """
+
+    add_param_group = unwrap(Optimizer.add_param_group)
+    load_state_dict = unwrap(Optimizer.load_state_dict)
+    state_dict = unwrap(Optimizer.state_dict)
+    zero_grad = unwrap(Optimizer.zero_grad)
+
+
+class MomentumOptimizer(PlainOptimizer):
     """An optimizer whose state is a momentum for each parameter, made at construction."""
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any], momentum_dtype: torch.dtype) -> None:

@@ -18,7 +18,7 @@ from lioncub.checkpoint import writing
 from lioncub.checkpoint.folders import checkpoints
 from lioncub.checkpoint.reading import Checkpoint
 from lioncub.errors import CheckpointError, NoCheckpointError, PeerError
-from tests.checkpointing import Job, same
+from tests.checkpointing import Job, listing, same
 from tests.cluster import CONTEXT, Cluster
 from tests.faults.crashing import Crash, Disk
 
@@ -68,7 +68,7 @@ class Scene:
         for in_sight in checkpoints(folder).values():
             assert not list(Checkpoint.open(in_sight).problems(lambda _: None)), f"{where}: half a checkpoint in sight"
         self.job.save(folder, self.case.step, keep=self.case.keep)
-        assert sorted(os.listdir(folder)) == [f"step-{step:010}" for step in self.case.after], where
+        assert listing(folder) == [f"step-{step:010}" for step in self.case.after], where
         found = learned_from(folder)
         assert found is not None
         assert same(found, self.new), where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -20,19 +21,36 @@ FOOTING = find_footing()
 TRAIN = str(Path(__file__).with_name("train.py"))
 HOSTS = 4
 TIMEOUT_SECONDS = 6.0
+OUTAGE_SECONDS = float(os.environ.get("LIONCUB_OUTAGE_SECONDS", "10"))
+NEEDS_ROOT = pytest.mark.skipif(
+    FOOTING.name != "root", reason=f"needs root: the network here is {FOOTING.name}, {FOOTING.reason}"
+)
+
+
+def in_the_switch(lab: int, *commands: list[str]) -> None:
+    """Commands of ``ip`` where the cables end. ``lab``: the process that has started the lab."""
+    inside = Path(f"/proc/{lab}/task/{lab}/children").read_text().split()[0]
+    for command in commands:
+        subprocess.run(["nsenter", f"--net=/proc/{inside}/ns/net", "ip", *command], check=True)
 
 
 def cut(lab: int, hosts: tuple[int, ...]) -> None:
-    """Give some hosts' cables to a switch of their own. ``lab``: the process that has started the lab."""
-    inside = Path(f"/proc/{lab}/task/{lab}/children").read_text().split()[0]
+    """Give some hosts' cables to a switch of their own."""
     ports = [f"port{host}" for host in hosts]
-    commands = [
+    in_the_switch(
+        lab,
         ["link", "add", "br1", "type", "bridge"],
         ["link", "set", "br1", "up"],
         *(["link", "set", port, "master", "br1"] for port in ports),
-    ]
-    for command in commands:
-        subprocess.run(["nsenter", f"--net=/proc/{inside}/ns/net", "ip", *command], check=True)
+    )
+
+
+def wait_for_steps(folder: Path, least: int, seconds: float = 100) -> None:
+    """Until every host has done so many."""
+    deadline = time.monotonic() + seconds
+    while min(steps_done(folder)) < least:
+        assert time.monotonic() < deadline, (folder / "log").read_text()
+        time.sleep(0.05)
 
 
 def steps_done(folder: Path) -> list[int]:
@@ -41,17 +59,14 @@ def steps_done(folder: Path) -> list[int]:
     return [file.read_text().count("\n") if file.exists() else 0 for file in files]
 
 
-@pytest.mark.skipif(FOOTING.name != "root", reason=f"needs root: the network here is {FOOTING.name}, {FOOTING.reason}")
+@NEEDS_ROOT
 @pytest.mark.parametrize("sides", [((0, 1), (2, 3)), ((1,), (0, 2, 3))], ids=["halves", "one"])
 def test_both_sides_stop(tmp_path: Path, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     config = Config(folder=str(tmp_path), steps=100_000, every=100_000, watch_every=1, timeout_seconds=TIMEOUT_SECONDS)
     command = (sys.executable, "-u", TRAIN, config.to_json())
     plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(FOOTING))
     with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
-        deadline = time.monotonic() + 100
-        while min(steps_done(tmp_path)) < 20:
-            assert time.monotonic() < deadline, (tmp_path / "log").read_text()
-            time.sleep(0.05)
+        wait_for_steps(tmp_path, 20)
         cut(lab.pid, sides[1])
         at_the_cut, started = steps_done(tmp_path), time.monotonic()
         assert lab.wait(60) == 1
@@ -70,3 +85,23 @@ def test_both_sides_stop(tmp_path: Path, sides: tuple[tuple[int, ...], tuple[int
             named |= {int(rank) for rank in ranks[1].split(",")} - {host}
         # A cut in the middle of a step, and no store to compare notes in: one may name a neighbour that waits as well.
         assert named & set(others), said
+
+
+@NEEDS_ROOT
+def test_an_outage_that_is_shorter_than_the_time_out_is_survived(tmp_path: Path) -> None:
+    """TCP sends again at growing intervals: what waits may wait for about as long again as the link was down."""
+    timeout = 60 + 3 * OUTAGE_SECONDS
+    config = Config(folder=str(tmp_path), steps=100_000, every=100_000, watch_every=1, timeout_seconds=timeout)
+    command = (sys.executable, "-u", TRAIN, config.to_json())
+    plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(FOOTING))
+    with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
+        wait_for_steps(tmp_path, 20)
+        in_the_switch(lab.pid, ["link", "set", "port1", "down"])
+        began = time.monotonic()
+        time.sleep(OUTAGE_SECONDS)
+        done = max(steps_done(tmp_path))
+        in_the_switch(lab.pid, ["link", "set", "port1", "up"])
+        wait_for_steps(tmp_path, done + 20, timeout)
+        print(f"the link was down for {OUTAGE_SECONDS:g} s, training for {time.monotonic() - began:.1f} s")
+        assert lab.poll() is None
+    assert "Error" not in (tmp_path / "log").read_text()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 import time
 import warnings
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from torch import Tensor
 from lioncub import Levels
 from lioncub.checkpoint import disk
 from lioncub.errors import CheckpointError, CheckpointWarning
-from tests.checkpointing import Job, same
+from tests.checkpointing import Job, listing, same
 from tests.cluster import Cluster, Failure
 
 
@@ -52,9 +51,9 @@ def test_resumed_is_as_if_never_stopped(cluster: Cluster, tmp_path: Path, num_wo
     if num_workers > 1:
         assert not torch.equal(straight[0][0]["1.running_mean"], straight[1][0]["1.running_mean"])
         assert not torch.equal(straight[0][0]["0.weight.exp_avg"], straight[1][0]["0.weight.exp_avg"])
-    assert sorted(os.listdir(tmp_path)) == ["step-0000000007"]
+    assert listing(tmp_path) == ["step-0000000007"]
     names = [f"worker-{worker:05}.safetensors" for worker in range(num_workers)]
-    assert sorted(os.listdir(tmp_path / "step-0000000007")) == ["manifest.json", "weights.safetensors", *names]
+    assert listing(tmp_path / "step-0000000007") == ["manifest.json", "weights.safetensors", *names]
 
 
 def _with_another_grid(rank: int, group: dist.ProcessGroup, folder: Path) -> list[str]:
@@ -111,9 +110,9 @@ def _merged(folder: Path, rank: int) -> Path:
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_machines_without_a_shared_disk(cluster: Cluster, tmp_path: Path, asynchronous: bool) -> None:
     saved = cluster.run(4, _apart, tmp_path, asynchronous)
-    assert sorted(os.listdir(tmp_path / "a")) == ["step-0000000006", "step-0000000009"], "never fewer than two"
+    assert listing(tmp_path / "a") == ["step-0000000006", "step-0000000009"], "never fewer than two"
     inside = ["manifest-00002.json", "weights.safetensors", "worker-00002.safetensors", "worker-00003.safetensors"]
-    assert sorted(os.listdir(tmp_path / "b" / "step-0000000009")) == inside
+    assert listing(tmp_path / "b" / "step-0000000009") == inside
     loaded = cluster.run(4, _load_apart, _machine, tmp_path)
     assert all(same(a, b) for a, b in zip(saved, loaded, strict=True))
     for failure in cluster.attempt(2, _load_apart, _machine, tmp_path):
@@ -154,7 +153,7 @@ def _full_disk(rank: int, group: dist.ProcessGroup, folder: Path, asynchronous: 
         told += [str(each.message) for each in warned]
     else:
         job.save(folder, 3)
-    assert sorted(os.listdir(folder)) == ["step-0000000001", "step-0000000003"], "nothing is left of it"
+    assert listing(folder) == ["step-0000000001", "step-0000000003"], "nothing is left of it"
     return told
 
 

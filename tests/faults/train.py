@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 import lioncub
 from lioncub import comm, guard, optimizer
-from lioncub.checkpoint import disk
+from lioncub.checkpoint import disk, ownership
 
 POINTS: dict[str, list[tuple[Any, str]]] = {
     "before header": [(guard.Header, "pack")],
@@ -82,6 +82,11 @@ class Config:
     bucket_numel: int = 100
     pause_seconds: float = 0.0
     timeout_seconds: float = 60.0
+    job: str = ""
+    """If set, every checkpoint says that this job has saved it, and every worker writes down which one it loads."""
+    keep: int = 2
+    patience_seconds: float = ownership.PATIENCE_SECONDS
+    """How long to wait for a folder that another job has."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -107,9 +112,9 @@ def state_of(model: nn.Module, lion: torch.optim.Optimizer) -> list[Tensor]:
     return [tensor.detach() for tensor in (*model.parameters(), *momenta, *model.buffers())]
 
 
-def digest(model: nn.Module, lion: torch.optim.Optimizer, extra: dict[str, Any]) -> str:
+def digest(model: nn.Module, lion: torch.optim.Optimizer, num_examples: int) -> str:
     """Of everything that must be as if nothing had happened."""
-    total = hashlib.sha256(json.dumps(extra).encode())
+    total = hashlib.sha256(str(num_examples).encode())
     for tensor in [*state_of(model, lion), torch.get_rng_state()]:
         total.update(tensor.contiguous().numpy().tobytes())
     return total.hexdigest()
@@ -125,9 +130,19 @@ def report(file: TextIO, step: int, model: nn.Module) -> None:
     file.flush()
 
 
+def note_loaded(path: Path, job: str, run: lioncub.resuming.Run) -> None:
+    """Whose checkpoint it is, of which step. From now on this job's name is in the checkpoints."""
+    with path.open("a") as file:
+        file.write(
+            json.dumps({"job": job, "by": run.extra.get("job", ""), "step": run.step, "pid": os.getpid()}) + "\n"
+        )
+    run.extra["job"] = job
+
+
 def main() -> None:
     config = Config.from_json(sys.argv[1])
     folder = Path(config.folder)
+    ownership.PATIENCE_SECONDS = config.patience_seconds
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
     with lioncub.distributed.init("gloo", timeout=timedelta(seconds=config.timeout_seconds)) as world:
         torch.manual_seed(0)
@@ -143,8 +158,10 @@ def main() -> None:
         torch.manual_seed(1 + world.rank)
         with (
             (folder / f"watched-{world.rank}").open("a") as file,
-            lioncub.resume(folder / "checkpoints", model, lion, every=config.every) as run,
+            lioncub.resume(folder / "checkpoints", model, lion, every=config.every, keep=config.keep) as run,
         ):
+            if config.job:
+                note_loaded(folder / f"loaded-{world.rank}", config.job, run)
             if attempt < len(config.faults) and config.faults[attempt].rank == world.rank:
                 config.faults[attempt].arm(folder / f"fault-{attempt}")
             for step in run.steps(config.steps):
@@ -163,7 +180,7 @@ def main() -> None:
                 time.sleep(config.pause_seconds)
                 if config.watch_every and step % config.watch_every == 0:
                     report(file, step, model)
-        (folder / f"digest-{world.rank}").write_text(digest(model, lion, run.extra))
+        (folder / f"digest-{world.rank}").write_text(digest(model, lion, run.extra["examples"]))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import lioncub
 from lioncub import checkpoint
 from lioncub.errors import ConfigError
 from tests.faults.train import Config
-from tests.torchrun import LAUNCHER, started, torchrun
+from tests.torchrun import LAUNCHER, children, started, torchrun, wait_for
 
 TRAIN = str(Path(__file__).parents[1] / "faults" / "train.py")
 NUM_WORKERS = 2
@@ -31,17 +30,6 @@ def run_to_the_end(folder: Path) -> list[str]:
     done = torchrun(TRAIN, Config(folder=str(folder), steps=120, every=50).to_json(), num_workers=NUM_WORKERS)
     assert done.returncode == 0, done.stderr
     return digests(folder)
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def wait_for(path: Path) -> None:
-    deadline = time.monotonic() + 100
-    while not path.exists():
-        assert time.monotonic() < deadline, path
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")

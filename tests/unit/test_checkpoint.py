@@ -38,11 +38,7 @@ from lioncub.errors import (
     NoCheckpointError,
 )
 from lioncub.memory import betas_now, lr_now
-from tests.checkpointing import Job, same
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(os.listdir(folder))
+from tests.checkpointing import Job, listing, same
 
 
 def steps(*numbers: int) -> list[str]:
@@ -173,7 +169,7 @@ def test_what_is_in_a_folder(tmp_path: Path) -> None:
     assert saving.done
     saving.wait()
     assert saving.folder == tmp_path / "step-0000001200"
-    assert names(saving.folder) == ["manifest.json", "weights.safetensors", "worker-00000.safetensors"]
+    assert listing(saving.folder) == ["manifest.json", "weights.safetensors", "worker-00000.safetensors"]
     weights = load_file(saving.folder / "weights.safetensors")
     assert all(torch.equal(weights[name], param) for name, param in job.model.named_parameters())
     state = load_file(saving.folder / "worker-00000.safetensors")
@@ -228,9 +224,9 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     job = Job()
     for step in (1, 20, 300, 4000):
         job.save(tmp_path, step, keep=3)
-    assert names(tmp_path) == steps(20, 300, 4000)
+    assert listing(tmp_path) == steps(20, 300, 4000)
     job.save(tmp_path, 50_000, keep=1)
-    assert names(tmp_path) == steps(50_000)
+    assert listing(tmp_path) == steps(50_000)
 
 
 def test_a_run_that_was_rolled_back_loses_nothing(tmp_path: Path) -> None:
@@ -240,7 +236,7 @@ def test_a_run_that_was_rolled_back_loses_nothing(tmp_path: Path) -> None:
         job.save(tmp_path, step, keep=3)
     job.load(tmp_path, step=10)
     job.save(tmp_path, 11, keep=1)
-    assert names(tmp_path) == steps(11, 20, 30)
+    assert listing(tmp_path) == steps(11, 20, 30)
     assert checkpoint.latest(tmp_path) == 30
     assert job.load(tmp_path, step=11).step == 11
 
@@ -254,7 +250,7 @@ def test_saving_a_step_again_replaces_it_and_leftovers_go(tmp_path: Path) -> Non
     (tmp_path / ".hidden").touch()
     job.train(1)
     job.save(tmp_path, 1)
-    assert names(tmp_path) == [".hidden", "mine.txt", *steps(1)], "other people's files stay"
+    assert listing(tmp_path) == [".hidden", "mine.txt", *steps(1)], "other people's files stay"
     other = Job()
     other.load(tmp_path)
     assert same(other.learned(), job.learned())
@@ -292,7 +288,7 @@ def test_saving_in_the_background_waits_for_a_copy_and_nothing_else(
         saving.wait(timeout=0.01)
     gate.opened.set()
     saving.wait()
-    assert names(tmp_path) == steps(2)
+    assert listing(tmp_path) == steps(2)
     job.load(tmp_path)
     assert same(job.everything(), expected)
 
@@ -311,7 +307,7 @@ Job().save(Path(sys.argv[1]), 1, asynchronous=True)
 
 def test_the_end_of_the_program_waits_for_the_disk(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", SLOWLY, str(tmp_path)], check=True, timeout=120)
-    assert names(tmp_path) == steps(1)
+    assert listing(tmp_path) == steps(1)
     Job().load(tmp_path)
 
 
@@ -323,7 +319,7 @@ def test_a_second_save_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.M
     second = job.save(tmp_path, 2, asynchronous=True)
     assert first.done
     second.wait()
-    assert names(tmp_path) == steps(1, 2)
+    assert listing(tmp_path) == steps(1, 2)
 
 
 def test_what_went_wrong_in_the_background_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,10 +334,10 @@ def test_what_went_wrong_in_the_background_is_told_once(tmp_path: Path, monkeypa
         saving = job.save(tmp_path, 3, asynchronous=True)
         while not saving.done:
             threading.Event().wait(0.01)
-        assert names(tmp_path) == steps(1), "what failed has gone"
+        assert listing(tmp_path) == steps(1), "what failed has gone"
     with pytest.warns(CheckpointWarning, match=r"earlier checkpoint was not saved: .*step-0000000003.*No space left"):
         job.save(tmp_path, 4)
-    assert names(tmp_path) == steps(1, 4), "and this one is saved"
+    assert listing(tmp_path) == steps(1, 4), "and this one is saved"
     job.save(tmp_path, 5)
 
 
@@ -380,7 +376,7 @@ def test_what_failed_saves_left_goes_before_anything_is_written(
 
     monkeypatch.setattr(disk, "write", checked)
     job.save(tmp_path, 3)
-    assert names(tmp_path) == steps(1, 3)
+    assert listing(tmp_path) == steps(1, 3)
 
 
 def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
@@ -392,7 +388,7 @@ def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert job.load(tmp_path / "run").step == 1
     for step in (2, 3, 4):
         job.save(tmp_path / "run", step)
-    assert names(tmp_path / "run") == steps(3, 4)
+    assert listing(tmp_path / "run") == steps(3, 4)
     assert (elsewhere / "important.txt").read_text() == "mine"
     assert (elsewhere / "manifest.json").exists()
 
@@ -454,7 +450,7 @@ def test_an_extra_that_could_not_be_read_again_is_refused(tmp_path: Path, monkey
     monkeypatch.setattr(saving, "MAX_EXTRA_BYTES", 1000)
     with pytest.raises(ConfigError, match="extra is 2,002 bytes of JSON over all workers"):
         checkpoint.save(tmp_path, job.model, job.optimizer, 2, "x" * 2000, keep=1)
-    assert names(tmp_path) == steps(1)
+    assert listing(tmp_path) == steps(1)
 
 
 # ---- what is refused ------------------------------------------------------------------------------------------------
@@ -494,7 +490,7 @@ def test_other_models_and_optimizers_are_refused(tmp_path: Path) -> None:
     model = Counting(2, 2)
     with pytest.raises(ConfigError, match="'_extra_state' is not a tensor: save it as part of extra"):
         checkpoint.save(tmp_path, model, Lion(model.parameters()), 1)
-    assert not names(tmp_path)
+    assert not listing(tmp_path)
 
 
 class Small(nn.Module):

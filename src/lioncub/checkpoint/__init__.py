@@ -7,6 +7,7 @@
 
 from lioncub.checkpoint.folders import latest
 from lioncub.checkpoint.loading import Loaded, load
+from lioncub.checkpoint.ownership import release
 from lioncub.checkpoint.saving import Saving, save
 
-__all__ = ["Loaded", "Saving", "latest", "load", "save"]
+__all__ = ["Loaded", "Saving", "latest", "load", "release", "save"]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from lioncub.agreement import gather_bytes
 from lioncub.checkpoint import strict_json
 from lioncub.comm import Comm
-from lioncub.errors import CheckpointError, ConfigError, LionCubError, PeerError, name_ranks
+from lioncub.errors import CheckpointError, CheckpointInUseError, ConfigError, LionCubError, PeerError, name_ranks
 from lioncub.state import MomentumOptimizer
 
 T = TypeVar("T")
@@ -86,7 +86,8 @@ class Council:
         """As :meth:`hear`, but what went wrong anywhere raises everywhere."""
         heard = self.hear(attempt, tell)
         if heard.problems:
-            kind = ConfigError if "ConfigError" in heard.answers else CheckpointError
+            kinds = [kind for kind in (ConfigError, CheckpointInUseError) if kind.__name__ in heard.answers]
+            kind = kinds[0] if kinds else CheckpointError
             raise kind("; ".join(heard.problems)) from heard.cause
         return heard.result, heard.answers
 

@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from lioncub._version import __version__
 from lioncub.agreement import crc_of
-from lioncub.checkpoint import disk, generators, strict_json, values
+from lioncub.checkpoint import disk, generators, ownership, strict_json, values
 from lioncub.checkpoint.council import Council, comm_of, ours
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.folders import hidden_folder, step_folder
@@ -81,7 +81,7 @@ _background: list[Saving] = []
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What a worker asks for. All but ``extra`` and ``randomness`` must be the same on all workers."""
+    """What a worker asks for. Step, keep, plan and weights must be the same on all workers."""
 
     step: int
     keep: int
@@ -95,6 +95,8 @@ class Request:
     """SHA-256 of its random states."""
     save_id: str
     """A proposal; the first worker's is taken."""
+    job: str
+    """For which this worker holds the folder; empty if it does not yet."""
 
     def __post_init__(self) -> None:
         if type(self.step) is not int or not 0 <= self.step < 10**18:
@@ -135,6 +137,8 @@ def save(
 
     Raises:
         ReplicasDifferError: the parameters are not the same on all workers: nothing was saved.
+        CheckpointInUseError: the folder belongs to another job. It is this one's from the first save until the
+            process ends, or :func:`lioncub.checkpoint.release`.
         CheckpointError: on every worker, if it fails on any. The previous checkpoint is as it was.
     """
     failures = _end_background()
@@ -168,12 +172,14 @@ def _save(
 ) -> Saving:
     council = Council(comm_of(optimizer, process_group))
     (subject, _), answers = council.settle(
-        lambda: _ask(model, ours(optimizer), step, extra, keep, asynchronous), lambda asked: asked[1].told()
+        lambda: _ask(directory, model, ours(optimizer), step, extra, keep, asynchronous),
+        lambda asked: asked[1].told(),
     )
     requests = [Request(**answer) for answer in answers]
     _check_same(requests)
     _check_weights(requests, council)
     _check_room(requests)
+    claimed = ownership.claim(directory, council, [request.job for request in requests])
     hidden = hidden_folder(directory, step, requests[0].save_id)
     unsafe, _ = council.settle(lambda: _knock(hidden, council.worker), lambda _: None)
     job, folders = council.settle(
@@ -181,7 +187,7 @@ def _save(
     )
     _check_folders(folders, hidden)
     keep = max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep
-    job = replace(job, keep=keep, unsafe=unsafe)
+    job = replace(job, keep=keep, unsafe=[*claimed, *unsafe])
     saving = Saving(step, job.final)
     if asynchronous:
         _background.append(saving)
@@ -193,7 +199,13 @@ def _save(
 
 
 def _ask(
-    model: nn.Module, optimizer: MomentumOptimizer, step: int, extra: Any, keep: int, asynchronous: bool
+    directory: Path,
+    model: nn.Module,
+    optimizer: MomentumOptimizer,
+    step: int,
+    extra: Any,
+    keep: int,
+    asynchronous: bool,
 ) -> tuple[Subject, Request]:
     """This worker's request."""
     subject = Subject.of(model, optimizer)
@@ -210,6 +222,7 @@ def _ask(
         extra=content,
         randomness=generators.digest(generators.capture(subject.device)),
         save_id=secrets.token_hex(8),
+        job=ownership.job_of(directory),
     )
     return subject, request
 

@@ -37,6 +37,11 @@ def note(folder: Path, worker: int) -> Path:
     return folder / f"worker-{worker:05}.json"
 
 
+def failure(folder: Path, worker: int) -> Path:
+    """Says that a worker has given up and could not write why."""
+    return folder / f"worker-{worker:05}.failed"
+
+
 @dataclass(frozen=True)
 class Job:
     """What one worker has to write."""
@@ -101,10 +106,17 @@ class Job:
             else:
                 self._wait_until(self._placed)
         except Exception as problem:
-            with suppress(CheckpointError):
-                self._leave_note({"problem": f"worker {self.worker}: {problem}"})
-            self._make_room()
+            self._make_room()  # first: on a full disk there may be none for the note
+            self._give_up(f"worker {self.worker}: {problem}")
             raise
+
+    def _give_up(self, problem: str) -> None:
+        """Tell the other workers of this folder, who wait for this one's part."""
+        try:
+            self._leave_note({"problem": problem})
+        except CheckpointError:
+            with suppress(OSError):  # a new name needs no room
+                disk.rename(marker(self.hidden, self.worker), failure(self.hidden, self.worker))
 
     def _make_room(self) -> None:
         """Remove what was written of a save that was given up. Notes stay for the others to read; the next save
@@ -132,6 +144,12 @@ class Job:
         for content in contents:
             if content and "problem" in content:
                 raise CheckpointError(f"{self.hidden} was given up: {content['problem']}")
+        for worker in self.manifest.workers:
+            if failure(self.hidden, worker).exists():
+                raise CheckpointError(
+                    f"{self.hidden} was given up by worker {worker}, which could not write why: its own log says it, "
+                    "and a full disk is the likeliest reason"
+                )
         return [content for content in contents if content] if all(contents) else None
 
     def _placed(self) -> bool:
