@@ -8,7 +8,7 @@ from typing import Any
 from lioncub.study.methods import METHODS
 from lioncub.study.presets import Experiment
 from lioncub.study.records import Run, Spec
-from lioncub.study.search import Setting
+from lioncub.study.settings import Setting
 
 EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
 SETTINGS = dict.fromkeys(METHODS, Setting(1e-3))

@@ -19,7 +19,7 @@ from lioncub import kernels
 assert "not built" in kernels.bodies()["native"], kernels.bodies()
 param = torch.nn.Parameter(torch.ones(3))
 param.grad = torch.tensor([1.0, -1.0, 0.0])
-lioncub.Lion([param], lr=0.5).step()
+lioncub.Lion([param], lr=0.5, memory="constant").step()
 assert param.tolist() == [0.5, 1.5, 1.0], param
 """
 

@@ -36,7 +36,8 @@ from lioncub.study.presets import PRESETS, Experiment, Preset
 from lioncub.study.records import Run, parse_run, read_runs
 from lioncub.study.results import of_experiment
 from lioncub.study.run import run_study
-from lioncub.study.search import FINALISTS, SEARCH_SEED, SLOW_RISE, TRIALS, Setting, next_rate, search
+from lioncub.study.search import FINALISTS, SEARCH_SEED, SLOW_RISE, TRIALS, next_rate, search, spec_of
+from lioncub.study.settings import Setting
 from lioncub.study.tasks import TASKS, Batches, dirichlet
 from lioncub.study.training import averaged, train
 from tests.made_up_runs import EXPERIMENT, SETTINGS, SPEC, made
@@ -380,7 +381,7 @@ def test_the_longer_run_decides() -> None:
     done[second.key] = replace(done[second.key], train_losses=(-9.0,))
     found = search("gpt", "vote", done)[1]
     assert found is not None
-    assert found.spec("gpt", "vote", workers=8, seed=SEARCH_SEED, length=1.0) == second
+    assert spec_of(found, "gpt", "vote", workers=8, seed=SEARCH_SEED, length=1.0) == second
 
 
 def test_codecs_that_are_compared_take_one_setting() -> None:

@@ -28,7 +28,8 @@ from lioncub.study.presets import EXPERIMENTS, PEOPLE, PRESETS, RIVALS, Experime
 from lioncub.study.records import Run, read_runs
 from lioncub.study.results import Gain, Sample, of_experiment, samples
 from lioncub.study.run import run_study
-from lioncub.study.search import Setting, search
+from lioncub.study.search import search
+from lioncub.study.settings import Setting
 from lioncub.study.tables import comparison, memory_table, table, tables
 from lioncub.study.tasks import TASKS
 from tests.made_up_runs import EXPERIMENT, SETTINGS, made

@@ -109,7 +109,7 @@ class TwoPhaseReady:
         self.momenta, spares = (zeros_like_all(params, [momentum_dtype] * len(params)) for _ in range(2))
         self.spares = spares if spare else []
         self.group = SETTINGS | {"betas": (0.9, 0.99), "memory": 10.0, "warmup": 200, "maximize": False}
-        self.group |= {"step": 0, "since": 0}
+        self.group |= {"step": 1_000_000, "since": 0}  # long after the momentum's memory has grown
         self.layout = Layout(tuple(param.numel() for param in params), NUM_WORKERS)
         shard = self.layout.blocks // NUM_WORKERS * BLOCK
         self.ballot = Ballot(0, (Span(0, shard, tuple(range(NUM_WORKERS))),))

@@ -12,7 +12,8 @@ from lioncub.study.methods import METHODS
 from lioncub.study.plan import setting_of, specs
 from lioncub.study.presets import Preset
 from lioncub.study.records import Run
-from lioncub.study.search import FINALISTS, SEARCH_WORKERS, SHORT, TRIALS, Setting
+from lioncub.study.search import FINALISTS, SEARCH_WORKERS, SHORT, TRIALS
+from lioncub.study.settings import Setting
 from lioncub.study.tasks import TASKS
 
 HOUR = 3600.0

@@ -9,7 +9,8 @@ from itertools import product
 from lioncub.study.methods import METHODS
 from lioncub.study.presets import Experiment, Preset
 from lioncub.study.records import Run, Spec
-from lioncub.study.search import Setting, search
+from lioncub.study.search import search, spec_of
+from lioncub.study.settings import Setting
 
 
 def setting_of(
@@ -48,7 +49,7 @@ def specs(
             variants(experiment, settings), experiment.workers, experiment.seeds, experiment.skews
         ):
             length = preset.length * experiment.length
-            runs.append(setting.spec(task, method, workers=workers, seed=seed, length=length, skew=skew))
+            runs.append(spec_of(setting, task, method, workers=workers, seed=seed, length=length, skew=skew))
     runs.sort(key=lambda spec: (spec.workers, experiment.tasks.index(spec.task), spec.seed))
     return searches + runs, complete
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lioncub.study.search import Setting
-from lioncub.study.tasks import Family
+from lioncub.study.settings import Setting
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +26,7 @@ class Experiment:
     """Times the task's steps."""
     settings_of: str = ""
     """The method whose setting all of them take, where only their codecs are to differ; else each has its own."""
-    rates: Mapping[Family, tuple[float, ...]] = field(default_factory=dict)
+    rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Learning rates by family that are all tried, instead of a search."""
     lr_factors: tuple[float, ...] = (1.0,)
     """Times the learning rate that was found."""

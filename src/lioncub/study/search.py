@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from lioncub.study.methods import METHODS
 from lioncub.study.records import Run, Spec
+from lioncub.study.settings import Setting
 from lioncub.study.tasks import TASKS
 
 SEARCH_WORKERS = 8
@@ -30,36 +31,24 @@ SLOW_RISE = 0.25
 DECAYS = (3.0, 1 / 3)
 
 
-@dataclass(frozen=True)
-class Setting:
-    """What is searched."""
-
-    lr: float
-    decay: float = 1.0
-    """Times the task's."""
-    memory: str = ""
-    """How long averages remember; empty: what the method comes with."""
-    rise: float = 0.05
-    """The part of the steps in which the schedule rises."""
-
-    def spec(
-        self, task: str, method: str, *, workers: int, seed: int, length: float, skew: float | None = None
-    ) -> Spec:
-        """The run with this setting."""
-        about = TASKS[task]
-        return Spec(
-            task=task,
-            method=method,
-            workers=workers,
-            seed=seed,
-            lr=self.lr,
-            weight_decay=about.weight_decay[METHODS[method].family] * self.decay,
-            steps=max(round(about.steps * length), 10),
-            examples=about.examples,
-            skew=skew,
-            rise=self.rise,
-            memory=self.memory,
-        )
+def spec_of(
+    setting: Setting, task: str, method: str, *, workers: int, seed: int, length: float, skew: float | None = None
+) -> Spec:
+    """The run with this setting."""
+    about = TASKS[task]
+    return Spec(
+        task=task,
+        method=method,
+        workers=workers,
+        seed=seed,
+        lr=setting.lr,
+        weight_decay=about.weight_decay[METHODS[method].family] * setting.decay,
+        steps=max(round(about.steps * length), 10),
+        examples=about.examples,
+        skew=skew,
+        rise=setting.rise,
+        memory=setting.memory,
+    )
 
 
 Trials = Generator[Sequence[Setting], Sequence[float], list[Setting]]
@@ -78,7 +67,8 @@ def search(
 
     def losses(settings: Sequence[Setting], part: float) -> list[float] | None:
         wanted = [
-            each.spec(task, method, workers=SEARCH_WORKERS, seed=SEARCH_SEED, length=length * part) for each in settings
+            spec_of(each, task, method, workers=SEARCH_WORKERS, seed=SEARCH_SEED, length=length * part)
+            for each in settings
         ]
         specs.extend(wanted)
         if any(spec.key not in done for spec in wanted):
