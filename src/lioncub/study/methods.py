@@ -96,7 +96,7 @@ def baseline(label: str, family: Family, method: Callable[..., Method], **option
     return Entry(label=label, family=family, build=build)
 
 
-BETA2S = (0.999, 0.99, 0.95)
+BETA2S = (0.999, 0.99, 0.98, 0.95)
 
 
 def adamw(

@@ -20,7 +20,7 @@ from lioncub.study.tasks import TASKS
 
 SEARCH_WORKERS = 8
 SEARCH_SEED = 1000
-TRIALS, FINALISTS = 8, 2
+TRIALS, FINALISTS = 9, 2
 SHORT = 0.5
 """The length of a trial, as a part of the task's."""
 
