@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from lioncub.data.cifar10 import BATCHES, CIFAR10, file_name
-from lioncub.data.dataset import DataSet
-from lioncub.data.enwik8 import ENWIK8
-from lioncub.data.files import Bytes, DataFile
+from lioncub.tools.data.cifar10 import BATCHES, CIFAR10, file_name
+from lioncub.tools.data.dataset import DataSet
+from lioncub.tools.data.enwik8 import ENWIK8
+from lioncub.tools.data.files import Bytes, DataFile
 
 TEXT = bytes(range(250)) * 4  # 1,000 bytes
 RECORDS = 5  # images in a file

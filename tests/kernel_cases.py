@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lioncub.kernels import Cut, Direction, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
-from lioncub.layout import Ballot, Layout, Span
+from lioncub.kernels.layout import Ballot, Layout, Span
 
 SIZES = (0, 1, 7, 8, 63, 64, 65, 127, 300, 1023, 1024, 1025, 5000)
 SMALL = (0, 1, 7, 8, 63, 64, 65, 127, 300)

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from lioncub.compare.methods import COMPUTE_ALONE
-from lioncub.compare.records import Cell, Point
+from lioncub.tools.compare.methods import COMPUTE_ALONE
+from lioncub.tools.compare.records import Cell, Point
 
 PARAMETERS = 10_000_000
 LINKS = {"100mbit": 1e8, "300mbit": 3e8, "1gbit": 1e9}

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from lioncub.study.methods import METHODS
-from lioncub.study.presets import Experiment
-from lioncub.study.records import Run, Spec
-from lioncub.study.settings import Setting
+from lioncub.tools.study.methods import METHODS
+from lioncub.tools.study.presets import Experiment
+from lioncub.tools.study.records import Run, Spec
+from lioncub.tools.study.settings import Setting
 
 EXPERIMENT = Experiment(question="Q?", methods=("lion", "vote"), tasks=("gpt",), workers=(4, 8), seeds=(0, 1))
 SETTINGS = dict.fromkeys(METHODS, Setting(1e-3))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from lioncub.study.method import Method
+from lioncub.tools.study.method import Method
 
 SHAPES = ((6, 4), (5,), (), (3, 2, 2))
 

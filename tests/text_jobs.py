@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from lioncub.data.text import Text
-from lioncub.jobs import JOBS
-from lioncub.jobs.text import TextJob
+from lioncub.tools.data.text import Text
+from lioncub.tools.jobs import JOBS
+from lioncub.tools.jobs.text import TextJob
 
 
 def text_job(name: str = "gpt-1m") -> TextJob:

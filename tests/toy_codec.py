@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lioncub.codecs.ballots import SignMagnitude
-from lioncub.layout import Layout
+from lioncub.codecs.sign_magnitude import SignMagnitude
+from lioncub.kernels.layout import Layout
 from lioncub.reference import alternating_sign
 
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lioncub import Codec, DistributedLion, MomentumSync, reference
-from lioncub.momentum import divergence, sample
+from lioncub.momentum.policy import divergence, sample
 from lioncub.reference import Combiner
 
 SHAPES: tuple[tuple[int, ...], ...] = ((), (7,), (8,), (3, 3), (63,), (4, 4, 4), (65,), (4097,), (5, 13), (1,))

@@ -30,8 +30,8 @@ from lioncub.kernels import (
     triton_kernels,
     triton_ops,
 )
+from lioncub.kernels.layout import Ballot, Layout
 from lioncub.kernels.rounding import hashed
-from lioncub.layout import Ballot, Layout
 from tests import kernel_cases as cases
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy's, of NaN and overflow

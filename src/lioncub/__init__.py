@@ -10,15 +10,14 @@ from lioncub._version import __version__
 
 if TYPE_CHECKING:
     from lioncub import checkpoint, distributed, errors, kernels, live
-    from lioncub.agreement import broadcast_parameters
+    from lioncub.checkpoint.resume import resume
     from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
     from lioncub.collectives import Hierarchical, TwoPhase
     from lioncub.lion import Lion
-    from lioncub.momentum import MomentumSync
-    from lioncub.optimizer import DistributedLion
-    from lioncub.recipes import LionCub
-    from lioncub.resuming import resume
+    from lioncub.momentum.policy import MomentumSync
+    from lioncub.optimizer import DistributedLion, LionCub
     from lioncub.stats import Stats
+    from lioncub.wire.replicas import broadcast_parameters
 
 __all__ = [
     "Codec",
@@ -44,14 +43,13 @@ __all__ = [
 ]
 
 _HOMES = {
-    "broadcast_parameters": "agreement",
+    "broadcast_parameters": "wire.replicas",
     **dict.fromkeys(("Codec", "Dense", "Levels", "Mean", "Vote"), "codecs"),
     **dict.fromkeys(("Hierarchical", "TwoPhase"), "collectives"),
     "Lion": "lion",
     "MomentumSync": "momentum",
-    "DistributedLion": "optimizer",
-    "LionCub": "recipes",
-    "resume": "resuming",
+    **dict.fromkeys(("DistributedLion", "LionCub"), "optimizer"),
+    "resume": "checkpoint.resume",
     "Stats": "stats",
 }
 

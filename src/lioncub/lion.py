@@ -10,9 +10,9 @@ import torch
 from lioncub import kernels, rule
 from lioncub.errors import SparseGradientError
 from lioncub.kernels import Stride
-from lioncub.memory import Memory
-from lioncub.settings import Rounding
-from lioncub.state import MomentumOptimizer
+from lioncub.momentum.memory import Memory
+from lioncub.step.state import MomentumOptimizer
+from lioncub.step.validation import Rounding
 
 
 class Lion(MomentumOptimizer):

@@ -12,24 +12,28 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lioncub.agreement import Plan, agree, copy_from_majority
-from lioncub.buckets import Bucket, plan_buckets
 from lioncub.codecs import Codec, Vote
+from lioncub.codecs.levels import Grid, Scale
+from lioncub.codecs.recommended import BITS, cub_codec
 from lioncub.collectives import Collective, Traffic, collective_from
-from lioncub.comm import Carrier, Comm
-from lioncub.courier import Courier, Delivery
 from lioncub.errors import ConfigError, LionCubError, ReplicasDifferError, name_ranks
-from lioncub.guard import Flags, Stamp
-from lioncub.memory import Memory
-from lioncub.momentum import MomentumSync
-from lioncub.overlap import GradientWatch
-from lioncub.pages import zeros_like_all
-from lioncub.reputation import to_wire
-from lioncub.settings import Rounding, checked_carrier, checked_quorum
-from lioncub.slots import Slot
-from lioncub.state import MomentumOptimizer, momenta_of
+from lioncub.momentum.memory import Memory
+from lioncub.momentum.policy import MomentumSync
 from lioncub.stats import Stats
-from lioncub.synchronizer import Synchronizer
+from lioncub.step.buckets import Bucket, plan_buckets
+from lioncub.step.hooks import GradientWatch
+from lioncub.step.huge_pages import zeros_like_all
+from lioncub.step.parameters import Slot
+from lioncub.step.pipeline import Courier, Delivery
+from lioncub.step.plan import Plan
+from lioncub.step.state import MomentumOptimizer, momenta_of
+from lioncub.step.synchronizer import Synchronizer
+from lioncub.step.validation import Rounding, checked_carrier, checked_quorum
+from lioncub.transport.comm import Carrier, Comm
+from lioncub.wire.handshake import agree
+from lioncub.wire.headers import Flags, Stamp
+from lioncub.wire.outliers import to_wire
+from lioncub.wire.replicas import copy_from_majority
 
 
 class DistributedLion(MomentumOptimizer):
@@ -320,7 +324,7 @@ class DistributedLion(MomentumOptimizer):
         plan = Plan.of(self._trained, self._buckets, self._settings())
         self._plan_number = plan.number
         if self._comm.size > 1:
-            self._courier.nonce = agree(self._comm, plan, [slot.param for slot in self._everything])
+            self._courier.nonce = agree(self._comm, plan.text, [slot.param for slot in self._everything])
         self._dirty = False
         if not self._overlap:
             return
@@ -393,3 +397,35 @@ class DistributedLion(MomentumOptimizer):
         if self._watch and self._watch.touched:
             self._watch.reset()
             self._courier.call_off(self._buckets, self._stamp(Flags.ABANDONED))
+
+
+SELECTIVE = MomentumSync(every=64, budget=0.25)
+"""The most divergent tensors, for a quarter of a bit per parameter and step."""
+
+
+class LionCub(DistributedLion):
+    """The recipe of the Lion Cub paper, arXiv 2411.16462, on the grid that did well in our own study.
+
+    ``bits=1`` is the 1-bit allreduce, 2 to 8 the p-bit allreduce of :class:`Levels` with ``scale`` and ``grid``; None:
+    :data:`BEST_GRIDS`, which is "log" for 2 bits, "float" for 3 to 5, "midrise" beyond. The paper's own is "midtread".
+    Momenta are synchronised selectively, :data:`SELECTIVE` unless told otherwise.
+    All other arguments are :class:`DistributedLion`'s.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        *,
+        bits: int = BITS,
+        scale: Scale = "l1",
+        grid: Grid | None = None,
+        momentum_sync: MomentumSync | None = SELECTIVE,
+        **others: Any,
+    ) -> None:
+        if "codec" in others:
+            raise ConfigError("LionCub chooses the codec by bits, scale and grid: use DistributedLion to pass one")
+        codec = cub_codec(bits, scale, grid)
+        super().__init__(params, lr, betas, weight_decay, codec=codec, momentum_sync=momentum_sync, **others)

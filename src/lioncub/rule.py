@@ -2,7 +2,7 @@
 
     u = β1·m + (1-β1)·g          x ← (1 - lr·wd)·x - lr·direction          m ← β2·m + (1-β2)·g
 
-β2 and lr are those of the group's step: see :mod:`lioncub.memory`.
+β2 and lr are those of the group's step: see :mod:`lioncub.momentum.memory`.
 The passes over memory are :mod:`lioncub.kernels`'; these functions give them their coefficients. ``maximize`` turns
 the gradient's sign, which is exact, so no negated copy is made.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 from lioncub.kernels import Move, Noise, Part
 from lioncub.kernels.dispatch import computed_in as computed_in
 from lioncub.kernels.torch_ops import blend_
-from lioncub.memory import betas_now, lr_now
+from lioncub.momentum.memory import betas_now, lr_now
 
 
 def gain(beta: float, *, maximize: bool) -> float:

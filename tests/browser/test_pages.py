@@ -11,21 +11,21 @@ from typing import Any
 
 import pytest
 
-from lioncub.bench import run as bench_run
-from lioncub.bench.config import BenchConfig
-from lioncub.bench.page import page as bench_page
-from lioncub.bench.tables import tables as bench_tables
-from lioncub.bench.verdict import verdicts
-from lioncub.compare.records import Cell
-from lioncub.publish.pictures import draw
-from lioncub.report.comparison import places_of
-from lioncub.report.comparison_page import page
-from lioncub.report.headline import headline
-from lioncub.study.page import page as study_page
-from lioncub.study.plots import PLOTS as STUDY_PLOTS
-from lioncub.study.plots import pictures
-from lioncub.study.presets import PRESETS
-from lioncub.study.records import read_runs
+from lioncub.tools.bench import run as bench_run
+from lioncub.tools.bench.config import BenchConfig
+from lioncub.tools.bench.page import page as bench_page
+from lioncub.tools.bench.tables import tables as bench_tables
+from lioncub.tools.bench.verdict import verdicts
+from lioncub.tools.compare.records import Cell
+from lioncub.tools.report.comparison import places_of
+from lioncub.tools.report.comparison_page import page
+from lioncub.tools.report.headline import headline
+from lioncub.tools.reporting.pictures import draw
+from lioncub.tools.study.page import page as study_page
+from lioncub.tools.study.plots import PLOTS as STUDY_PLOTS
+from lioncub.tools.study.plots import pictures
+from lioncub.tools.study.presets import PRESETS
+from lioncub.tools.study.records import read_runs
 from tests.browser.chromium import Chromium, find_chromium
 from tests.browser.chromium import Page as Tab
 from tests.made_up_cells import METHODS, cell, cells

@@ -21,8 +21,8 @@ import torch.distributed as dist
 from rich.console import Console
 
 from lioncub import checkpoint
-from lioncub.checkpoint.run import CheckpointConfig, run_verify
 from lioncub.errors import CheckpointError, NoCheckpointError
+from lioncub.tools.checkpoints import CheckpointConfig, run_verify
 from tests.checkpointing import Job, same
 from tests.cluster import Cluster
 

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lioncub import Lion
-from lioncub.checkpoint.elastic import Blend, heir, shares
+from lioncub.checkpoint.resharding import Blend, heir, shares
 from tests.checkpointing import Job, same
 from tests.cluster import Cluster
 

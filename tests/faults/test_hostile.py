@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lioncub.bench.hostile import HostileConfig, Siege, sieges, starting_loss, table, train
-from lioncub.data.stdlib import load_stdlib
 from lioncub.errors import ConfigError
+from lioncub.tools.bench.hostile import HostileConfig, Siege, sieges, starting_loss, table, train
+from lioncub.tools.data.stdlib import load_stdlib
 
 STEPS = 60
 

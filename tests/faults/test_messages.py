@@ -13,10 +13,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lioncub import DistributedLion, MomentumSync, seals
-from lioncub.comm import SLACK, Comm
+from lioncub import DistributedLion, MomentumSync
 from lioncub.errors import LionCubError, WireError
-from lioncub.guard import Flags, Header, check
+from lioncub.transport.comm import SLACK, Comm
+from lioncub.wire import checksums
+from lioncub.wire.consensus import check
+from lioncub.wire.headers import Flags, Header
 from tests.cluster import Cluster
 from tests.faults.chance import chance
 from tests.small_model import loss_of, make_model, weights
@@ -63,12 +65,12 @@ def test_seals() -> None:
     for _ in range(CASES):
         count, width = numbers.randint(1, 4), 8 * numbers.randint(1, 12)
         payload = torch.frombuffer(bytearray(numbers.randbytes(count * width)), dtype=torch.uint8)
-        rows = seals.with_seal(payload.view(count, width), device=torch.device("cpu"))
-        seals.check(rows, range(count))
-        row, bit = numbers.randrange(count), numbers.randrange(8 * (width + seals.SEAL))
+        rows = checksums.with_seal(payload.view(count, width), device=torch.device("cpu"))
+        checksums.check(rows, range(count))
+        row, bit = numbers.randrange(count), numbers.randrange(8 * (width + checksums.SEAL))
         rows[row, bit // 8] ^= 1 << bit % 8
         with pytest.raises(WireError, match=f"from worker {row}:"):
-            seals.check(rows, range(count))
+            checksums.check(rows, range(count))
 
 
 KINDS = ("flipped", "random", "short", "long", "forged")
@@ -82,10 +84,10 @@ def spoiled(message: Tensor, kind: str, numbers: random.Random) -> Tensor:
         return other
     size = message.numel()
     if kind == "short":  # by a seal at least: a last byte that is missing can be in the buffer already, by chance
-        return message[: numbers.randrange(1, size - seals.SEAL)].clone()
+        return message[: numbers.randrange(1, size - checksums.SEAL)].clone()
     count = numbers.randrange(1, SLACK) if kind == "long" else size
     noise = torch.frombuffer(bytearray(numbers.randbytes(count)), dtype=torch.uint8)
-    place = numbers.randrange(size - seals.SEAL)  # beyond it, the bytes that count could by chance be right
+    place = numbers.randrange(size - checksums.SEAL)  # beyond it, the bytes that count could by chance be right
     return torch.cat([message[:place], noise, message[place:]]) if kind == "long" else noise
 
 

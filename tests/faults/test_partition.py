@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from lioncub.lab.config import LabConfig
-from lioncub.lab.footing import find_footing
-from lioncub.lab.plan import plan_of
-from lioncub.lab.session import free_port, running
+from lioncub.tools.lab.config import LabConfig
+from lioncub.tools.lab.footing import find_footing
+from lioncub.tools.lab.plan import plan_of
+from lioncub.tools.lab.session import free_port, running
 from tests.faults.train import Config
 
 FOOTING = find_footing()

@@ -21,11 +21,13 @@ import torch
 from torch import Tensor, nn
 
 import lioncub
-from lioncub import comm, guard, optimizer
+from lioncub import optimizer
 from lioncub.checkpoint import disk, ownership
+from lioncub.transport import comm
+from lioncub.wire import headers
 
 POINTS: dict[str, list[tuple[Any, str]]] = {
-    "before header": [(guard.Header, "pack")],
+    "before header": [(headers.Header, "pack")],
     "in vote": [(comm.Pending, "wait")],
     "after vote": [(optimizer.DistributedLion, "apply")],
     "in save": [(disk, name) for name in ("create", "write", "sync", "rename", "sync_folder")],
@@ -130,7 +132,7 @@ def report(file: TextIO, step: int, model: nn.Module) -> None:
     file.flush()
 
 
-def note_loaded(path: Path, job: str, run: lioncub.resuming.Run) -> None:
+def note_loaded(path: Path, job: str, run: lioncub.checkpoint.resume.Run) -> None:
     """Whose checkpoint it is, of which step. From now on this job's name is in the checkpoints."""
     with path.open("a") as file:
         file.write(

@@ -10,11 +10,11 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lioncub.cli import app
-from lioncub.compare.config import CompareConfig
-from lioncub.compare.methods import METHODS
-from lioncub.compare.run import run_compare
-from lioncub.lab.footing import find_footing
+from lioncub.tools.cli import app
+from lioncub.tools.compare.config import CompareConfig
+from lioncub.tools.compare.methods import METHODS
+from lioncub.tools.compare.run import run_compare
+from lioncub.tools.lab.footing import find_footing
 
 FOOTING = find_footing()
 networked = pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from lioncub.bench.exchange import ExchangeRecord, run_exchange, table
-from lioncub.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
 from lioncub.errors import ConfigError
-from lioncub.lab.footing import find_footing
-from lioncub.lab.rates import BURST_BYTES
+from lioncub.tools.bench.exchange import ExchangeRecord, run_exchange, table
+from lioncub.tools.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
+from lioncub.tools.lab.footing import find_footing
+from lioncub.tools.lab.rates import BURST_BYTES
 
 FOOTING = find_footing()
 

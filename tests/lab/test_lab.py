@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from lioncub.lab import ledger
-from lioncub.lab.config import LabConfig
-from lioncub.lab.footing import WAYS, Footing, find_footing, probe
-from lioncub.lab.plan import plan_of
-from lioncub.lab.processes import start_time
-from lioncub.lab.session import free_port, running
+from lioncub.tools.lab import ledger
+from lioncub.tools.lab.config import LabConfig
+from lioncub.tools.lab.footing import WAYS, Footing, find_footing, probe
+from lioncub.tools.lab.plan import plan_of
+from lioncub.tools.lab.processes import start_time
+from lioncub.tools.lab.session import free_port, running
 
 FOOTING = find_footing()
 networked = pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
@@ -29,7 +29,7 @@ GONE_SECONDS = 20.0
 
 def lab(*arguments: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "lioncub.cli", "lab", *arguments],
+        [sys.executable, "-m", "lioncub.tools.cli", "lab", *arguments],
         env=os.environ | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -280,9 +280,9 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: st
     token = f"{os.getpid()}-killed"
     train = script(tmp_path / "train.py", "import time\ntime.sleep(300)\n")
     program = (
-        "from lioncub.lab import run\n"
-        "from lioncub.lab.config import LabConfig\n"
-        "from lioncub.lab.footing import Footing\n"
+        "from lioncub.tools.lab import run\n"
+        "from lioncub.tools.lab.config import LabConfig\n"
+        "from lioncub.tools.lab.footing import Footing\n"
         "run.find_footing = lambda: Footing('loopback', networked=False, reason='a test')\n"
         f"run.run_lab(LabConfig(command=({train!r},), hosts=2))"
     )
@@ -291,7 +291,7 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: st
     if victim == "owner":
         process.kill()
     else:
-        (inside,) = (pid for pid in everything_with(token) if b"lioncub.lab.inside" in command_line(pid))
+        (inside,) = (pid for pid in everything_with(token) if b"lioncub.tools.lab.inside" in command_line(pid))
         os.kill(inside, signal.SIGKILL)
     process.wait(GONE_SECONDS)
     assert wait_until(lambda: not everything_with(token), GONE_SECONDS)

@@ -10,7 +10,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote, guard
+from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
+from lioncub.wire import headers
 from tests.cluster import Cluster, Failure
 
 
@@ -49,12 +50,12 @@ def _construct(rank: int, group: dist.ProcessGroup, odd: str) -> None:
     elif strange and odd == "quorum":
         settings["quorum"] = 2
     elif strange and odd == "version":
-        guard.WIRE_VERSION += 1
+        headers.WIRE_VERSION += 1
     try:
         DistributedLion(params, **settings)  # type: ignore[arg-type]
     finally:
         if strange and odd == "version":
-            guard.WIRE_VERSION -= 1
+            headers.WIRE_VERSION -= 1
 
 
 MISMATCHES = {

@@ -11,9 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from lioncub import DistributedLion, Hierarchical, Levels, MomentumSync, mesh
-from lioncub.comm import Comm
+from lioncub import DistributedLion, Hierarchical, Levels, MomentumSync
 from lioncub.errors import WireError
+from lioncub.transport import sockets
+from lioncub.transport.comm import Comm
 from tests.cluster import Cluster, Failure
 from tests.small_model import loss_of, make_model, weights
 
@@ -32,7 +33,7 @@ def _train(
     model = make_model()
     with pytest.MonkeyPatch.context() as patch:
         if rank == not_built_on:
-            patch.setattr(mesh, "native_problem", lambda: "the C++ part was not built")
+            patch.setattr(sockets, "native_problem", lambda: "the C++ part was not built")
         optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=500, **settings)
     for step in range(5):
         optimizer.zero_grad()

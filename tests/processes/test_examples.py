@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lioncub import checkpoint
 from lioncub.live import End, Reading
-from lioncub.live.records import from_json
+from lioncub.monitor.records import from_json
 from tests.torchrun import torchrun
 
 MANY_OPTIMIZERS = """

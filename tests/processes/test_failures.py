@@ -13,8 +13,8 @@ import torch.distributed as dist
 from torch import nn
 
 from lioncub import Dense, DistributedLion, Hierarchical, Levels, MomentumSync, TwoPhase, Vote
+from lioncub.distributed.failure_detection import DOUBT_SECONDS
 from lioncub.errors import PeerError
-from lioncub.inquest import DOUBT_SECONDS
 from tests.cluster import Cluster, Failure
 
 TIMEOUT_SECONDS = 3.0

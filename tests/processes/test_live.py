@@ -11,7 +11,7 @@ import torch.distributed as dist
 from lioncub import DistributedLion
 from lioncub.errors import ReplicasDifferError
 from lioncub.live import End, Finding, Monitor, Reading
-from lioncub.live.records import from_json
+from lioncub.monitor.records import from_json
 from tests.cluster import Cluster
 from tests.small_model import loss_of, make_model
 

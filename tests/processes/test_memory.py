@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lioncub import DistributedLion, Lion, Vote, kernels
-from lioncub.publish.memory import peak_bytes, reset_peak, resident_bytes
+from lioncub.tools.reporting.memory import peak_bytes, reset_peak, resident_bytes
 from tests.cluster import Cluster
 
 MEBI = 1 << 20

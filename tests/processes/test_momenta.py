@@ -10,8 +10,8 @@ from lioncub import (
     DistributedLion,
     MomentumSync,
 )
-from lioncub.comm import Comm
-from lioncub.momentum import divergence
+from lioncub.momentum.policy import divergence
+from lioncub.transport.comm import Comm
 from tests.cluster import Cluster
 
 

@@ -61,14 +61,18 @@ def test_a_signal_to_one_saves_and_ends_all(
     assert run_to_the_end(tmp_path) == undisturbed
 
 
-def small(directory: Path | None) -> tuple[nn.Linear, lioncub.Lion, lioncub.resuming.Run]:
+def small(directory: Path | None) -> tuple[nn.Linear, lioncub.Lion, lioncub.checkpoint.resume.Run]:
     model = nn.Linear(3, 1)
     lion = lioncub.Lion(model.parameters())
     return model, lion, lioncub.resume(directory, model, lion, every=2, keep=1)
 
 
 def train(
-    model: nn.Linear, lion: lioncub.Lion, run: lioncub.resuming.Run, total: int, interrupt: Callable[[int], None]
+    model: nn.Linear,
+    lion: lioncub.Lion,
+    run: lioncub.checkpoint.resume.Run,
+    total: int,
+    interrupt: Callable[[int], None],
 ) -> None:
     with run:
         for step in run.steps(total):

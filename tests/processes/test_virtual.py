@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from lioncub import Codec, Dense, Levels, Mean, MomentumSync, Vote
-from lioncub.study.lions import ReferenceLion, VirtualLion, combiner
-from lioncub.study.method import Method
+from lioncub.tools.study.lions import ReferenceLion, VirtualLion, combiner
+from lioncub.tools.study.method import Method
 from tests.cluster import Cluster
 from tests.training import Job, train
 

@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
-from lioncub.comm import SLACK, Comm
-from lioncub.mesh import Mesh
+from lioncub.transport.comm import SLACK, Comm
+from lioncub.transport.sockets import Mesh
 from tests.cluster import Cluster
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lioncub import reference
-from lioncub.study.baselines import packing, sparse
+from lioncub.tools.study.baselines import packing, sparse
 
 many = settings(max_examples=50, deadline=None)
 

@@ -12,7 +12,7 @@ import torch
 
 from lioncub import reference
 from lioncub.errors import ConfigError
-from lioncub.study.baselines import (
+from lioncub.tools.study.baselines import (
     DGC,
     EFSign,
     GlobalAdamW,
@@ -22,7 +22,7 @@ from lioncub.study.baselines import (
     Signum,
     TernGrad,
 )
-from lioncub.study.method import Method
+from lioncub.tools.study.method import Method
 from tests.stepping import flat, mean_of, normal, step, zeros
 
 

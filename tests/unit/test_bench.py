@@ -17,17 +17,20 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub import kernels
-from lioncub.bench import measure as clock
-from lioncub.bench import naive, run, small_cases
-from lioncub.bench.cases import Case, cpu_bodies
-from lioncub.bench.config import BenchConfig
-from lioncub.bench.docs import MARKERS, write_docs
-from lioncub.bench.kernel_cases import APPLY_ALONE, ENCODE_AHEAD, NAIVE
-from lioncub.bench.measure import Timing, measure, pooled, sample
-from lioncub.bench.page import page
-from lioncub.bench.records import Record, records_of
-from lioncub.bench.shapes import gpt2_small, resnet50, shrunk
-from lioncub.bench.step_cases import (
+from lioncub.errors import ConfigError
+from lioncub.kernels import Part, UpdateVector, torch_ops
+from lioncub.kernels.layout import Layout
+from lioncub.tools.bench import measure as clock
+from lioncub.tools.bench import naive, run, small_cases
+from lioncub.tools.bench.cases import Case, cpu_bodies
+from lioncub.tools.bench.config import BenchConfig
+from lioncub.tools.bench.docs import MARKERS, write_docs
+from lioncub.tools.bench.kernel_cases import APPLY_ALONE, ENCODE_AHEAD, NAIVE
+from lioncub.tools.bench.measure import Timing, measure, pooled, sample
+from lioncub.tools.bench.page import page
+from lioncub.tools.bench.records import Record, records_of
+from lioncub.tools.bench.shapes import gpt2_small, resnet50, shrunk
+from lioncub.tools.bench.step_cases import (
     BARE,
     FOREACH,
     FUSED,
@@ -38,14 +41,11 @@ from lioncub.bench.step_cases import (
     TwoPhaseReady,
     parameters,
 )
-from lioncub.bench.tables import tables
-from lioncub.bench.verdict import verdicts
-from lioncub.cli import app
-from lioncub.errors import ConfigError
-from lioncub.kernels import Part, UpdateVector, torch_ops
-from lioncub.layout import Layout
-from lioncub.publish.grid import Grid
-from lioncub.publish.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
+from lioncub.tools.bench.tables import tables
+from lioncub.tools.bench.verdict import verdicts
+from lioncub.tools.cli import app
+from lioncub.tools.reporting.grid import Grid
+from lioncub.tools.reporting.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
 
 OURS = [LION, TWO_PHASE, f"{TWO_PHASE}, {BARE}", f"{LION}, {HALF}", f"{TWO_PHASE}, {HALF}"]
 BODIES, LEFT_OUT = cpu_bodies()
@@ -505,7 +505,7 @@ def test_tables_are_printed_and_written_into_the_docs(ran: Ran) -> None:
 
 
 def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:
-    from lioncub.bench import step_cases
+    from lioncub.tools.bench import step_cases
 
     monkeypatch.setattr(step_cases, "find_spec", lambda name: None)
     assert "lion-pytorch" in step_cases.missing_rivals()
@@ -514,7 +514,7 @@ def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured() -> None:
-    from lioncub.bench.run import run_bench
+    from lioncub.tools.bench.run import run_bench
 
     with pytest.raises(ConfigError, match="cannot be written to"):
         run_bench(BenchConfig.of(quick=True, out=Path("/proc/nowhere")))

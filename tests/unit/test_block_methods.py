@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.study.baselines import DeMo, SparseLoCo
-from lioncub.study.baselines.blocks import Blocks, side
-from lioncub.study.baselines.demo import dct, transformed
-from lioncub.study.baselines.sparse_loco import quantised
+from lioncub.tools.study.baselines import DeMo, SparseLoCo
+from lioncub.tools.study.baselines.blocks import Blocks, side
+from lioncub.tools.study.baselines.demo import dct, transformed
+from lioncub.tools.study.baselines.sparse_loco import quantised
 from tests.stepping import flat, normal, step, zeros
 
 SHAPES = ((128, 70), (65,), (3, 2, 2), ())

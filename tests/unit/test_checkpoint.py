@@ -28,7 +28,6 @@ from lioncub import DistributedLion, Lion, checkpoint
 from lioncub.checkpoint import disk, saving, strict_json, values
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.tensors import DTYPES, Blob, read_tensors, write_tensors
-from lioncub.cli import app
 from lioncub.errors import (
     CheckpointError,
     CheckpointTimeoutError,
@@ -37,7 +36,8 @@ from lioncub.errors import (
     LionCubError,
     NoCheckpointError,
 )
-from lioncub.memory import betas_now, lr_now
+from lioncub.momentum.memory import betas_now, lr_now
+from lioncub.tools.cli import app
 from tests.checkpointing import Job, listing, same
 
 

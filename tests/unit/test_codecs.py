@@ -13,7 +13,7 @@ from lioncub.codecs.levels import LevelSums
 from lioncub.errors import ConfigError
 from lioncub.kernels import Cut, UpdateVector, torch_ops
 from lioncub.kernels.bits import count_bits, pack_bits, pack_bits_anywhere, unpack_bits, unpack_bits_anywhere
-from lioncub.layout import BLOCK, Ballot, Layout, Span
+from lioncub.kernels.layout import BLOCK, Ballot, Layout, Span
 from tests.table import ROWS, Row
 
 EVERYBODY = tuple(range(5))

@@ -9,10 +9,10 @@ import torch
 
 from lioncub import Dense, Hierarchical, Levels, Mean, Vote
 from lioncub.collectives import Auto, GatherAll, Server, SumAllReduce, Traffic, TwoPhase, Wire
-from lioncub.comm import Comm
 from lioncub.errors import ConfigError
-from lioncub.layout import Layout
-from lioncub.seals import SEAL
+from lioncub.kernels.layout import Layout
+from lioncub.transport.comm import Comm
+from lioncub.wire.checksums import SEAL
 
 
 def workers(num_workers: int, index: int = 0) -> Comm:

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from lioncub.compare import rules, run
-from lioncub.compare.builders import BUILDERS
-from lioncub.compare.config import CompareConfig, WorkerConfig
-from lioncub.compare.errors import CompareError
-from lioncub.compare.methods import METHODS
-from lioncub.compare.records import Cell, Point, parse_cell, read_cells
 from lioncub.errors import ConfigError
+from lioncub.tools.compare import rules, run
+from lioncub.tools.compare.builders import BUILDERS
+from lioncub.tools.compare.config import CompareConfig, WorkerConfig
+from lioncub.tools.compare.errors import CompareError
+from lioncub.tools.compare.methods import METHODS
+from lioncub.tools.compare.records import Cell, Point, parse_cell, read_cells
 
 RECORDS = Path(__file__).parents[2] / "docs" / "records"
 

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 
-from lioncub import connecting, mesh
-from lioncub.connecting import Offer, connect
-from lioncub.mesh import Mesh
+from lioncub.transport import connecting, sockets
+from lioncub.transport.connecting import Offer, connect
+from lioncub.transport.sockets import Mesh
 from tests.unit.test_mesh import data, room
 
-pytestmark = pytest.mark.skipif(bool(mesh.why_not()), reason=mesh.why_not())
+pytestmark = pytest.mark.skipif(bool(sockets.why_not()), reason=sockets.why_not())
 
 
 class Meeting:
@@ -76,7 +76,7 @@ def test_one_who_is_not_willing_or_not_able_has_all_use_the_backend(on_loopback:
     on_loopback.setenv("GLOO_SOCKET_IFNAME", "no-such-interface")
     assert Meeting(3).connect() == [None] * 3
     on_loopback.setenv("GLOO_SOCKET_IFNAME", "lo")
-    on_loopback.setattr(mesh, "native_problem", lambda: "not built")
+    on_loopback.setattr(sockets, "native_problem", lambda: "not built")
     assert Meeting(3).connect() == [None] * 3
 
 

@@ -28,21 +28,21 @@ import torch
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lioncub.cli import app
-from lioncub.data import cifar10, enwik8, fetch, load, packages, png, run
-from lioncub.data.cifar10 import CIFAR10
-from lioncub.data.config import DataConfig
-from lioncub.data.dataset import DataSet, cache_folder
-from lioncub.data.download import download
-from lioncub.data.enwik8 import ENWIK8
-from lioncub.data.errors import DataDamagedError, DataError, DataMissingError, FetchError
-from lioncub.data.fetch import Watcher
-from lioncub.data.files import as_bytes
-from lioncub.data.load import load_images, load_text
-from lioncub.data.packages import Package, fetch_package
-from lioncub.data.stdlib import CHUNK_BYTES, load_stdlib, split
 from lioncub.errors import ConfigError
-from lioncub.publish.files import write_whole
+from lioncub.tools.cli import app
+from lioncub.tools.data import cifar10, enwik8, fetch, load, packages, png, run
+from lioncub.tools.data.cifar10 import CIFAR10
+from lioncub.tools.data.config import DataConfig
+from lioncub.tools.data.dataset import DataSet, cache_folder
+from lioncub.tools.data.download import download
+from lioncub.tools.data.enwik8 import ENWIK8
+from lioncub.tools.data.errors import DataDamagedError, DataError, DataMissingError, FetchError
+from lioncub.tools.data.fetch import Watcher
+from lioncub.tools.data.files import as_bytes
+from lioncub.tools.data.load import load_images, load_text
+from lioncub.tools.data.packages import Package, fetch_package
+from lioncub.tools.data.stdlib import CHUNK_BYTES, load_stdlib, split
+from lioncub.tools.reporting.files import write_whole
 from tests import data_sets as made
 
 
@@ -132,8 +132,8 @@ def test_nothing_in_a_pickle_is_called(tmp_path: Path) -> None:
 READ = """
 import sys
 from pathlib import Path
-from lioncub.data import cifar10
-from lioncub.data.errors import DataDamagedError
+from lioncub.tools.data import cifar10
+from lioncub.tools.data.errors import DataDamagedError
 cifar10.RECORDS = int(sys.argv[2])
 try:
     cifar10.find(Path(sys.argv[1]))

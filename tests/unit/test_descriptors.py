@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from lioncub import descriptors
-from lioncub.descriptors import closing_ports
+from lioncub.transport import descriptors
+from lioncub.transport.descriptors import closing_ports
 
 
 def watched_port() -> tuple[socket.socket, select.epoll]:

@@ -10,10 +10,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from lioncub import doctor, mesh
-from lioncub.cli import app
-from lioncub.doctor import Diagnosis, examine, hint, kernel_grid
 from lioncub.kernels import native, triton_ops
+from lioncub.tools import doctor
+from lioncub.tools.cli import app
+from lioncub.tools.doctor import Diagnosis, examine, hint, kernel_grid
+from lioncub.transport import sockets
 
 DESCRIPTION = {"instruction set": "avx512", "compiler": "GNU 12.2.0"}
 NOT_BUILT = "the C++ kernels are not built (no module)"
@@ -104,5 +105,5 @@ def test_a_torch_without_distributed_has_no_backends(monkeypatch: pytest.MonkeyP
 def test_who_carries_messages_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "")
     assert doctor.facts(examine())["CPU messages"] == "by connections of our own"
-    monkeypatch.setattr(mesh, "native_problem", lambda: NOT_BUILT)
+    monkeypatch.setattr(sockets, "native_problem", lambda: NOT_BUILT)
     assert doctor.facts(examine())["CPU messages"] == f"by the backend: {NOT_BUILT}"

@@ -17,7 +17,8 @@ from lioncub.errors import (
     SparseGradientError,
     WireError,
 )
-from lioncub.guard import Flags, Header, check, odd_ones_out
+from lioncub.wire.consensus import check, odd_ones_out
+from lioncub.wire.headers import Flags, Header
 
 HALF, WORD = st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
 HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, present=(True, False, True))

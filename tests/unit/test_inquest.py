@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from torch._C._distributed_c10d import HashStore
 
-from lioncub import inquest
-from lioncub.inquest import report_alive, silent_workers
+from lioncub.distributed import failure_detection
+from lioncub.distributed.failure_detection import report_alive, silent_workers
 
 NONCE = "7"
 EVERYBODY = range(4)
@@ -18,8 +18,8 @@ EVERYBODY = range(4)
 
 @pytest.fixture(autouse=True)
 def _haste(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inquest, "PATIENCE_SECONDS", 0.3)
-    monkeypatch.setattr(inquest, "DOUBT_SECONDS", 3.0)
+    monkeypatch.setattr(failure_detection, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(failure_detection, "DOUBT_SECONDS", 3.0)
 
 
 def _asked(store: Any, accused: list[int], rank: int = 1) -> tuple[int, ...]:

@@ -56,7 +56,7 @@ def test_without_a_compiler_the_wheel_is_pure_and_works(tmp_path: Path) -> None:
         archive.extractall(tmp_path / "installed")
     # -S: the other packages are found, but not what leads to the tree under test.
     found = {**without, "PYTHONPATH": os.pathsep.join([str(tmp_path / "installed"), sysconfig.get_path("purelib")])}
-    for words in (["-c", STEP], ["-m", "lioncub.cli", "doctor"]):
+    for words in (["-c", STEP], ["-m", "lioncub.tools.cli", "doctor"]):
         command = [sys.executable, "-S", *words]
         said = subprocess.run(command, env=found, cwd=tmp_path, check=True, timeout=120, capture_output=True, text=True)
     assert "not built" in " ".join(said.stdout.split())

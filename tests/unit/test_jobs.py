@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.nn import functional
 
 from lioncub import Lion
-from lioncub.data.errors import DataMissingError
-from lioncub.data.images import Images
 from lioncub.errors import ConfigError
-from lioncub.jobs import JOBS, Job, load_job
-from lioncub.jobs.images import MARGIN, ImageJob, augment, normalise
-from lioncub.jobs.text import TextJob
-from lioncub.jobs.vit import ViT
+from lioncub.tools.data.errors import DataMissingError
+from lioncub.tools.data.images import Images
+from lioncub.tools.jobs import JOBS, Job, load_job
+from lioncub.tools.jobs.images import MARGIN, ImageJob, augment, normalise
+from lioncub.tools.jobs.text import TextJob
+from lioncub.tools.jobs.vit import ViT
 from tests.text_jobs import text_job
 
 MILLION = 1_000_000

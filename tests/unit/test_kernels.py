@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lioncub import Levels, Vote, kernels
-from lioncub.codecs.ballots import SignMagnitude
 from lioncub.codecs.levels import Grid, Scale
+from lioncub.codecs.sign_magnitude import SignMagnitude
 from lioncub.kernels import Cut, Direction, Part, UpdateVector, native, torch_ops
-from lioncub.layout import Ballot, Layout, Span
+from lioncub.kernels.layout import Ballot, Layout, Span
 from tests import kernel_cases as cases
 from tests.kernel_cases import same_bits
 from tests.toy_codec import Sixth

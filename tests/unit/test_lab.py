@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lioncub.cli import app
 from lioncub.errors import ConfigError
-from lioncub.lab import footing, ledger, processes, run
-from lioncub.lab.config import LabConfig
-from lioncub.lab.footing import Footing
-from lioncub.lab.network import host_launch
-from lioncub.lab.plan import HostPlan, Plan, caller, plan_of
-from lioncub.lab.rates import Rate
-from lioncub.lab.run import describe, dry_run
+from lioncub.tools.cli import app
+from lioncub.tools.lab import footing, ledger, processes, run
+from lioncub.tools.lab.config import LabConfig
+from lioncub.tools.lab.footing import Footing
+from lioncub.tools.lab.network import host_launch
+from lioncub.tools.lab.plan import HostPlan, Plan, caller, plan_of
+from lioncub.tools.lab.rates import Rate
+from lioncub.tools.lab.run import describe, dry_run
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_dry_run_prints_every_command() -> None:
     ):
         assert wanted in lines
     assert text.count("torch.distributed.run") == 2
-    assert text.count("lioncub.lab.store 10.77.0.254 29400") == 1
+    assert text.count("lioncub.tools.lab.store 10.77.0.254 29400") == 1
 
 
 def test_dry_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lioncub.lab.run.running", lambda *_: pytest.fail("started"))
+    monkeypatch.setattr("lioncub.tools.lab.run.running", lambda *_: pytest.fail("started"))
     done = CliRunner().invoke(app, ["lab", "--dry-run", "--hosts", "3", "--", "train.py"])
     assert done.exit_code == 0
     assert done.stdout.count("torch.distributed.run") == 3
@@ -129,7 +129,7 @@ def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_line_starts_without_torch() -> None:
-    program = "import sys, lioncub.cli; sys.exit('torch' in sys.modules)"
+    program = "import sys, lioncub.tools.cli; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 

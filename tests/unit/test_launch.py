@@ -11,10 +11,11 @@ import torch.distributed as dist
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 
 import lioncub
-from lioncub import interfaces, launch
+from lioncub.distributed import environment
+from lioncub.distributed.environment import Launch
+from lioncub.distributed.rendezvous import meet
 from lioncub.errors import AgreementError, ConfigError, PeerTimeoutError
-from lioncub.launch import Launch
-from lioncub.meeting import meet
+from lioncub.transport import interfaces
 
 TORCHRUN = {
     "RANK": "3",
@@ -63,7 +64,7 @@ def place(**changes: str) -> Launch:
 
 
 def test_one_machine_listens_on_loopback_whatever_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "interface_towards", lambda host: f"towards {host}")
+    monkeypatch.setattr(environment, "interface_towards", lambda host: f"towards {host}")
     assert place().interface(None) == "lo"
     assert place(MASTER_ADDR="10.1.2.3", LOCAL_WORLD_SIZE="8").interface(None) == "lo"
     assert place(MASTER_ADDR="10.1.2.3").interface(None) == "towards 10.1.2.3"
@@ -148,9 +149,9 @@ def test_settings_that_cannot_connect_blame_no_peer(
 
 
 def test_a_name_that_is_loopback_on_its_own_machine_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(launch, "is_loopback", lambda host: True)  # 127.0.1.1, as Debian writes it into /etc/hosts
-    monkeypatch.setattr(launch, "interface_outwards", lambda: "eth7")
-    monkeypatch.setattr(launch, "address_of", {"eth7": "10.0.0.5"}.__getitem__)
+    monkeypatch.setattr(environment, "is_loopback", lambda host: True)  # 127.0.1.1, as Debian writes it into /etc/hosts
+    monkeypatch.setattr(environment, "interface_outwards", lambda: "eth7")
+    monkeypatch.setattr(environment, "address_of", {"eth7": "10.0.0.5"}.__getitem__)
     first = place(RANK="0", MASTER_ADDR="my-machine", TORCHELASTIC_USE_AGENT_STORE="False")
     assert first.interface(None) == "eth7"
     assert first.store_address(None) == "10.0.0.5"

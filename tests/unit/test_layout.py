@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lioncub.layout import BLOCK, Ballot, Layout, Span
+from lioncub.kernels.layout import BLOCK, Ballot, Layout, Span
 
 
 @given(st.lists(st.integers(1, 500), min_size=1, max_size=8), st.integers(1, 16))

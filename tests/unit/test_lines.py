@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lioncub.publish.lines import append_line, finished_lines
+from lioncub.tools.reporting.lines import append_line, finished_lines
 
 
 def test_lines_are_read_as_they_were_written(tmp_path: Path) -> None:

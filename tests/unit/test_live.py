@@ -21,10 +21,10 @@ from torch import nn
 import lioncub
 from lioncub.errors import ConfigError, QuorumError, ReplicasDifferError
 from lioncub.live import End, Event, Finding, Monitor, Reading, Start
-from lioncub.live.dashboard import Dashboard
-from lioncub.live.records import Records, from_json, to_json
-from lioncub.live.tensorboard import TensorBoard, scalars
-from lioncub.live.window import Window
+from lioncub.monitor.records import Records, from_json, to_json
+from lioncub.monitor.tensorboard import TensorBoard, scalars
+from lioncub.monitor.window import Window
+from lioncub.tools.live.dashboard import Dashboard
 from tests.live_events import END, EXCHANGE, FINDING, READING, START, STATS
 
 
@@ -54,7 +54,7 @@ class Broken(Spy):
 
 @pytest.fixture(autouse=True)
 def _no_reading_before_its_steps_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lioncub.live.monitor.SECONDS_PER_READING", math.inf)
+    monkeypatch.setattr("lioncub.monitor.monitor.SECONDS_PER_READING", math.inf)
 
 
 def make() -> tuple[nn.Module, lioncub.DistributedLion]:
@@ -181,7 +181,7 @@ def test_other_optimizers_have_time_and_loss(tmp_path: Path) -> None:
 
 
 def test_slow_steps_are_read_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lioncub.live.monitor.SECONDS_PER_READING", 0.0)
+    monkeypatch.setattr("lioncub.monitor.monitor.SECONDS_PER_READING", 0.0)
     spy = Spy()
     model, optimizer = make()
     with Monitor(optimizer, sinks=[spy], every=1000) as monitor:

@@ -15,15 +15,15 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lioncub.cli import app
 from lioncub.errors import ConfigError
 from lioncub.live import Event
-from lioncub.live.board import Board, line
-from lioncub.live.dashboard import Dashboard
-from lioncub.live.follow import LiveConfig, NotRecordsError, run_live
-from lioncub.live.marks import Bar, spark
-from lioncub.live.records import to_json
-from lioncub.live.view import view
+from lioncub.monitor.records import to_json
+from lioncub.tools.cli import app
+from lioncub.tools.live.board import Board, line
+from lioncub.tools.live.dashboard import Dashboard
+from lioncub.tools.live.follow import LiveConfig, NotRecordsError, run_live
+from lioncub.tools.live.marks import Bar, spark
+from lioncub.tools.live.view import view
 from tests.live_events import END, FINDING, READING, START
 
 
@@ -158,7 +158,7 @@ def test_on_a_terminal_it_draws_and_leaves_the_last_picture() -> None:
 
 
 def test_a_growing_file_is_followed_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lioncub.live.follow.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("lioncub.tools.live.follow.POLL_SECONDS", 0.01)
     path = tmp_path / "live.jsonl"
     path.write_text(to_json(START) + '\n{"kind": "rea\n')
     console = Console(file=io.StringIO(), width=200)
@@ -198,7 +198,7 @@ def test_ctrl_c_ends_following_cleanly(tmp_path: Path, monkeypatch: pytest.Monke
     def interrupt(_: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lioncub.live.follow.time.sleep", interrupt)
+    monkeypatch.setattr("lioncub.tools.live.follow.time.sleep", interrupt)
     console = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
     run_live(LiveConfig(records=path), console)
     text: str = console.file.getvalue()  # type: ignore[attr-defined]

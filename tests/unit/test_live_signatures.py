@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lioncub.live.signatures import LOSS_PATIENCE, LOSS_WARM_UP, WAIT_WARM_UP, WAIT_WINDOW, LossWatch, WaitWatch
+from lioncub.monitor.findings import LOSS_PATIENCE, LOSS_WARM_UP, WAIT_WARM_UP, WAIT_WINDOW, LossWatch, WaitWatch
 from lioncub.stats import Stats
 from tests.live_events import STATS
 

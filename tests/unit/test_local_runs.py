@@ -8,13 +8,13 @@ from functools import cache
 import pytest
 import torch
 
-from lioncub.jobs.catalogue import load_job
-from lioncub.jobs.job import Job
-from lioncub.study import tasks
-from lioncub.study.gradients import Replica, apart, one_by_one
-from lioncub.study.records import Spec
-from lioncub.study.tasks import TASKS, Batches
-from lioncub.study.training import train
+from lioncub.tools.jobs.catalogue import load_job
+from lioncub.tools.jobs.job import Job
+from lioncub.tools.study import tasks
+from lioncub.tools.study.gradients import Replica, apart, one_by_one
+from lioncub.tools.study.records import Spec
+from lioncub.tools.study.tasks import TASKS, Batches
+from lioncub.tools.study.training import train
 
 STEPS = 16
 METHODS = (

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from lioncub.errors import ConfigError
-from lioncub.study.baselines import DiLoCo, SignMomentum
-from lioncub.study.baselines.formats import Float4, codes, format_of
-from lioncub.study.errors import DivergedError
-from lioncub.study.method import Method
+from lioncub.tools.study.baselines import DiLoCo, SignMomentum
+from lioncub.tools.study.baselines.formats import Float4, codes, format_of
+from lioncub.tools.study.errors import DivergedError
+from lioncub.tools.study.method import Method
 from tests.local_adamw import BETAS, DECAY, Workers, gradients_at, rate
 from tests.stepping import flat, normal, step, zeros
 

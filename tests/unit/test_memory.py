@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lioncub import DistributedLion, Lion, LionCub, reference
-from lioncub.memory import beta2_at, betas_now, lr_at, lr_now, usual_warmup
+from lioncub.momentum.memory import beta2_at, betas_now, lr_at, lr_now, usual_warmup
 
 MAKERS: list[Any] = [Lion, DistributedLion, LionCub]
 

@@ -22,10 +22,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from lioncub import mesh
-from lioncub.mesh import Mesh, Post
+from lioncub.transport import sockets
+from lioncub.transport.sockets import Mesh, Post
 
-pytestmark = pytest.mark.skipif(bool(mesh.why_not()), reason=mesh.why_not())
+pytestmark = pytest.mark.skipif(bool(sockets.why_not()), reason=sockets.why_not())
 
 HEAD = struct.Struct("<IIQQ")
 
@@ -313,7 +313,7 @@ def test_a_process_that_was_stopped_finds_what_came_meanwhile() -> None:
 
 STOPPED = """
 import os, signal, socket, subprocess, sys, threading, time, torch
-from lioncub.mesh import Mesh
+from lioncub.transport.sockets import Mesh
 from tests.unit.test_mesh import head
 ours, theirs = socket.socketpair()
 mesh = Mesh([None, ours], 1.0)
@@ -507,7 +507,7 @@ def test_bad_peers_are_refused_before_anything_is_sent() -> None:
 
 SCRIPT = """
 import socket, torch
-from lioncub.mesh import Mesh
+from lioncub.transport.sockets import Mesh
 ours, theirs = socket.socketpair()
 mesh = Mesh([None, ours], 30)
 waiting = mesh.post({}, {1: torch.zeros(8, dtype=torch.uint8)}, 1)
@@ -522,9 +522,9 @@ def test_the_interpreter_ends_in_silence_with_messages_on_their_way() -> None:
 
 WAITING_SCRIPT = """
 import socket, sys, torch
-from lioncub.comm import Posted
-from lioncub.mesh import Mesh
-from lioncub.overlap import Flight, Pilot, _let_land
+from lioncub.transport.comm import Posted
+from lioncub.transport.sockets import Mesh
+from lioncub.step.in_flight import Flight, Pilot, _let_land
 import atexit
 
 atexit.unregister(_let_land)

@@ -10,7 +10,7 @@ import torch
 
 from lioncub import MomentumSync
 from lioncub.errors import ConfigError
-from lioncub.momentum import SAMPLE, divergence, sample
+from lioncub.momentum.policy import SAMPLE, divergence, sample
 
 NAMED = [(name, torch.zeros(2, 2)) for name in ("embed.weight", "block.0.weight", "block.1.weight", "head.bias")]
 

@@ -12,8 +12,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from lioncub import DistributedLion, Lion, pages
-from lioncub.pages import zeros_like_all
+from lioncub import DistributedLion, Lion
+from lioncub.step import huge_pages as pages
+from lioncub.step.huge_pages import zeros_like_all
 
 LARGE = torch.randn(1024, 1100)  # 4.5 MB: more than two huge pages
 ORDERS = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lioncub.data.errors import DataError, DataMissingError
-from lioncub.jobs import JOBS, load_job
-from lioncub.jobs.pretraining import Pretraining, Weights, file_name, fingerprint, pretrained
-from lioncub.jobs.text import TextJob
+from lioncub.tools.data.errors import DataError, DataMissingError
+from lioncub.tools.jobs import JOBS, load_job
+from lioncub.tools.jobs.pretraining import Pretraining, Weights, file_name, fingerprint, pretrained
+from lioncub.tools.jobs.text import TextJob
 from tests.text_jobs import text_job
 
 HOW = Pretraining(job="gpt-230k", text="made", steps=30, examples=128, warmup=0.2)

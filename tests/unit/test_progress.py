@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from lioncub.publish.progress import progress_bar
+from lioncub.tools.reporting.progress import progress_bar
 
 
 def test_clocks_stay_where_room_is_short() -> None:

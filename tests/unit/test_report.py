@@ -17,22 +17,22 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from lioncub.cli import app
-from lioncub.compare.records import Cell, Point, parse_cell
 from lioncub.errors import ConfigError
-from lioncub.publish.grid import Grid
-from lioncub.publish.page import drawn, embedded
-from lioncub.publish.units import digits
-from lioncub.report import curves
-from lioncub.report.comparison import Place, bits_per_second, learned, places_of
-from lioncub.report.comparison_page import page
-from lioncub.report.config import MARKERS, ReportConfig
-from lioncub.report.errors import ReportError
-from lioncub.report.experiments import experiments
-from lioncub.report.headline import headline
-from lioncub.report.provenance import sentence
-from lioncub.report.run import markdown, read_records, run_report
-from lioncub.report.tables import table, tables
+from lioncub.tools.cli import app
+from lioncub.tools.compare.records import Cell, Point, parse_cell
+from lioncub.tools.report import curves
+from lioncub.tools.report.comparison import Place, bits_per_second, learned, places_of
+from lioncub.tools.report.comparison_page import page
+from lioncub.tools.report.config import MARKERS, ReportConfig
+from lioncub.tools.report.errors import ReportError
+from lioncub.tools.report.experiments import experiments
+from lioncub.tools.report.headline import headline
+from lioncub.tools.report.provenance import sentence
+from lioncub.tools.report.run import markdown, read_records, run_report
+from lioncub.tools.report.tables import table, tables
+from lioncub.tools.reporting.grid import Grid
+from lioncub.tools.reporting.page import drawn, embedded
+from lioncub.tools.reporting.units import digits
 from tests.made_up_cells import METHODS, cell, cells
 
 EVIL = "</script><script>alert(1)</script>"

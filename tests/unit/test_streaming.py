@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.jobs.catalogue import load_job
-from lioncub.study.baselines import DiLoCo, StreamingDiLoCo
-from lioncub.study.baselines.formats import Precision, format_of
-from lioncub.study.baselines.fragments import strided
-from lioncub.study.errors import DivergedError
-from lioncub.study.methods import METHODS
-from lioncub.study.records import Spec
+from lioncub.tools.jobs.catalogue import load_job
+from lioncub.tools.study.baselines import DiLoCo, StreamingDiLoCo
+from lioncub.tools.study.baselines.formats import Precision, format_of
+from lioncub.tools.study.baselines.fragments import strided
+from lioncub.tools.study.errors import DivergedError
+from lioncub.tools.study.methods import METHODS
+from lioncub.tools.study.records import Spec
 from tests.local_adamw import BETAS, DECAY, Workers, gradients_at, rate
 from tests.stepping import SHAPES, flat, normal, step, zeros
 

@@ -15,23 +15,30 @@ import pytest
 from rich.console import Console
 
 from lioncub.errors import ConfigError
-from lioncub.jobs.catalogue import JOBS
-from lioncub.publish.pictures import Picture, draw
-from lioncub.study.config import StudyConfig
-from lioncub.study.effort import cost_table, described, settings_table, tasks_table
-from lioncub.study.kinds import kind
-from lioncub.study.layers import agreement_table, divergence_table
-from lioncub.study.page import page
-from lioncub.study.plan import remaining
-from lioncub.study.plots import PLOTS, loss_by_step, pictures, quality_by_agreement, quality_by_bits, quality_by_workers
-from lioncub.study.presets import EXPERIMENTS, PEOPLE, PRESETS, RIVALS, Experiment, Preset
-from lioncub.study.records import Run, read_runs
-from lioncub.study.results import Gain, Sample, of_experiment, samples
-from lioncub.study.run import run_study
-from lioncub.study.search import search
-from lioncub.study.settings import Setting
-from lioncub.study.tables import comparison, memory_table, table, tables
-from lioncub.study.tasks import TASKS
+from lioncub.tools.jobs.catalogue import JOBS
+from lioncub.tools.reporting.pictures import Picture, draw
+from lioncub.tools.study.config import StudyConfig
+from lioncub.tools.study.effort import cost_table, described, settings_table, tasks_table
+from lioncub.tools.study.kinds import kind
+from lioncub.tools.study.layers import agreement_table, divergence_table
+from lioncub.tools.study.page import page
+from lioncub.tools.study.plan import remaining
+from lioncub.tools.study.plots import (
+    PLOTS,
+    loss_by_step,
+    pictures,
+    quality_by_agreement,
+    quality_by_bits,
+    quality_by_workers,
+)
+from lioncub.tools.study.presets import EXPERIMENTS, PEOPLE, PRESETS, RIVALS, Experiment, Preset
+from lioncub.tools.study.records import Run, read_runs
+from lioncub.tools.study.results import Gain, Sample, of_experiment, samples
+from lioncub.tools.study.run import run_study
+from lioncub.tools.study.search import search
+from lioncub.tools.study.settings import Setting
+from lioncub.tools.study.tables import comparison, memory_table, table, tables
+from lioncub.tools.study.tasks import TASKS
 from tests.made_up_runs import EXPERIMENT, SETTINGS, made
 
 DOCS = Path(__file__).parents[2] / "docs"

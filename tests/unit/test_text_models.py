@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from lioncub.data.load import load_text
 from lioncub.errors import ConfigError
-from lioncub.jobs import load_job
-from lioncub.jobs.gpt2 import GPT2, STD
-from lioncub.jobs.text import TextJob
-from lioncub.study.gradients import one_by_one, together
+from lioncub.tools.data.load import load_text
+from lioncub.tools.jobs import load_job
+from lioncub.tools.jobs.gpt2 import GPT2, STD
+from lioncub.tools.jobs.text import TextJob
+from lioncub.tools.study.gradients import one_by_one, together
 from tests.text_jobs import text_job
 
 MODELS = ("gpt-normal-480k", "llama-400k")
@@ -147,7 +147,7 @@ def test_without_transformers_a_llama_says_how_to_get_it(monkeypatch: pytest.Mon
 
 
 def test_the_jobs_do_not_import_transformers() -> None:
-    code = "import sys, lioncub.jobs, lioncub.study.tasks; assert 'transformers' not in sys.modules"
+    code = "import sys, lioncub.tools.jobs, lioncub.tools.study.tasks; assert 'transformers' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 

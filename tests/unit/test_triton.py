@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import Cut, Direction, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector, triton_ops
-from lioncub.layout import Ballot, Layout
+from lioncub.kernels.layout import Ballot, Layout
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 needs_compiler = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this process interprets")

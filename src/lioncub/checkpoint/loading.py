@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from lioncub.checkpoint import elastic, generators, values
-from lioncub.checkpoint.council import Council, comm_of, ours
-from lioncub.checkpoint.elastic import Shares
+from lioncub.checkpoint import random_state, resharding, values
+from lioncub.checkpoint.consensus import Council, comm_of, ours
+from lioncub.checkpoint.contents import BUFFER, MOMENTUM, RANDOM, Subject, check_alike
 from lioncub.checkpoint.folders import checkpoints
 from lioncub.checkpoint.manifest import WEIGHTS, worker_file
 from lioncub.checkpoint.reading import Checkpoint
-from lioncub.checkpoint.subject import BUFFER, MOMENTUM, RANDOM, Subject, check_alike
+from lioncub.checkpoint.resharding import Shares
 from lioncub.errors import CheckpointError, CheckpointWarning, NoCheckpointError
 
 
@@ -115,9 +115,9 @@ class Prepared:
         for name, buffer in part(self.state, BUFFER).items():
             subject.buffers[name].copy_(buffer)
         if self.loaded.elastic:
-            generators.start_anew(self.seed)
+            random_state.start_anew(self.seed)
         else:
-            generators.restore(part(self.state, RANDOM), subject.device)
+            random_state.restore(part(self.state, RANDOM), subject.device)
 
     def _state_dict(self, subject: Subject, momenta: Mapping[str, Tensor]) -> dict[str, Any]:
         """As torch's: parameters by number."""
@@ -162,11 +162,11 @@ def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step:
     checkpoint = Checkpoint.open(found[step], step)
     manifest = checkpoint.manifest
     groups = subject.new_groups(manifest.groups, checkpoint.manifest_path)
-    shares = elastic.shares(manifest.num_workers, council.size, council.worker)
+    shares = resharding.shares(manifest.num_workers, council.size, council.worker)
     checkpoint.check_present([old for old, _ in shares])
     weights = checkpoint.weights()
     check_alike(weights, subject.parameters, checkpoint.folder / WEIGHTS)
-    heir, extras = elastic.heir(shares), _extras(checkpoint)
+    heir, extras = resharding.heir(shares), _extras(checkpoint)
     state = _inherited(checkpoint, subject, shares, heir)
     loaded = Loaded(
         step=step,
@@ -196,7 +196,7 @@ def _inherited(checkpoint: Checkpoint, subject: Subject, shares: Shares, heir: i
     (first, _), *others = shares
     state = _own_state(checkpoint, subject, first)
     means = {
-        name: elastic.Blend(tensor)
+        name: resharding.Blend(tensor)
         for name, tensor in state.items()
         if tensor.is_floating_point() and not name.startswith(RANDOM)
     }
@@ -220,7 +220,7 @@ def _own_state(checkpoint: Checkpoint, subject: Subject, worker: int) -> dict[st
     if strange := [name for name in state if not name.startswith((MOMENTUM, BUFFER, RANDOM))]:
         raise CheckpointError(f"{file} has a tensor {strange[0]!r} that belongs to nothing")
     try:
-        generators.check(part(state, RANDOM))
+        random_state.check(part(state, RANDOM))
     except ValueError as problem:
         raise CheckpointError(f"{file} is damaged: {problem}") from problem
     return state

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lioncub.checkpoint import disk
-from lioncub.checkpoint.council import Council
+from lioncub.checkpoint.consensus import Council
 from lioncub.checkpoint.leases import Lease, take_lease
 from lioncub.checkpoint.locks import UNSUPPORTED, Lock, take_lock
 from lioncub.checkpoint.owner import Owner

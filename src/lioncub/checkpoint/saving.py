@@ -16,13 +16,12 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lioncub._version import __version__
-from lioncub.agreement import crc_of
-from lioncub.checkpoint import disk, generators, ownership, strict_json, values
-from lioncub.checkpoint.council import Council, comm_of, ours
+from lioncub.checkpoint import disk, ownership, random_state, strict_json, values
+from lioncub.checkpoint.consensus import Council, comm_of, ours
+from lioncub.checkpoint.contents import BUFFER, MOMENTUM, RANDOM, Subject
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.folders import hidden_folder, step_folder
 from lioncub.checkpoint.manifest import FORMAT_VERSION, MAX_EXTRA_BYTES, WEIGHTS, Manifest, worker_file
-from lioncub.checkpoint.subject import BUFFER, MOMENTUM, RANDOM, Subject
 from lioncub.checkpoint.tensors import Blob
 from lioncub.checkpoint.writing import Job, explained, marker
 from lioncub.errors import (
@@ -34,8 +33,10 @@ from lioncub.errors import (
     ReplicasDifferError,
     name_ranks,
 )
-from lioncub.guard import WIRE_VERSION, odd_ones_out
-from lioncub.state import MomentumOptimizer
+from lioncub.step.state import MomentumOptimizer
+from lioncub.wire.consensus import odd_ones_out
+from lioncub.wire.handshake import crc_of
+from lioncub.wire.headers import WIRE_VERSION
 
 
 class Saving:
@@ -220,7 +221,7 @@ def _ask(
         plan=subject.plan(),
         weights=crc_of(list(subject.parameters.values())),
         extra=content,
-        randomness=generators.digest(generators.capture(subject.device)),
+        randomness=random_state.digest(random_state.capture(subject.device)),
         save_id=secrets.token_hex(8),
         job=ownership.job_of(directory),
     )
@@ -274,7 +275,7 @@ def _job(hidden: Path, subject: Subject, requests: Sequence[Request], council: C
     """This worker's part: with which others it shares the folder, and a copy of what it writes."""
     mine, first = requests[council.worker], requests[0]
     workers = tuple(worker for worker in range(council.size) if marker(hidden, worker).exists())
-    states = generators.capture(subject.device)
+    states = random_state.capture(subject.device)
     state = {
         **{MOMENTUM + name: momentum for name, momentum in subject.momenta().items()},
         **{BUFFER + name: buffer for name, buffer in subject.buffers.items()},

@@ -1,8 +1,8 @@
 """What a codec is: what is sent, how payloads are combined, how many bits.
 
-A codec never sees a process group. A payload is ``uint8 [blocks, bytes]`` (see :mod:`lioncub.layout`), whole blocks,
-so that collectives can cut it anywhere between blocks. To add a codec, subclass :class:`Codec` in a file of its own;
-every collective, the statistics and the planner then work with it.
+A codec never sees a process group. A payload is ``uint8 [blocks, bytes]`` (see
+:mod:`lioncub.kernels.layout`), whole blocks, so that collectives can cut it anywhere between blocks. To add a codec,
+subclass :class:`Codec` in a file of its own; every collective, the statistics and the planner then work with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lioncub import kernels
 from lioncub.kernels import Cut, Direction, Encoded, UpdateVector
-from lioncub.layout import BLOCK, Ballot, Layout
+from lioncub.kernels.layout import BLOCK, Ballot, Layout
 
 
 class Codec(ABC):

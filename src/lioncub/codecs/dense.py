@@ -11,7 +11,7 @@ from lioncub import kernels
 from lioncub.codecs.base import Codec
 from lioncub.errors import ConfigError
 from lioncub.kernels import Direction, Encoded, UpdateVector
-from lioncub.layout import BLOCK, Ballot, Layout
+from lioncub.kernels.layout import BLOCK, Ballot, Layout
 
 
 @dataclass(frozen=True)

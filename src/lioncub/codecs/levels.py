@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lioncub import kernels
-from lioncub.codecs.ballots import SignMagnitude
 from lioncub.codecs.base import Codec
+from lioncub.codecs.sign_magnitude import SignMagnitude
 from lioncub.errors import ConfigError
 from lioncub.kernels import Encoded, Quantiser, UpdateVector
+from lioncub.kernels.layout import BLOCK, Ballot, Layout
 from lioncub.kernels.torch_ops import units
-from lioncub.layout import BLOCK, Ballot, Layout
 
 Scale = Literal["l1", "linf"]
 Grid = Literal["midrise", "log", "float", "midtread"]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from lioncub import kernels
-from lioncub.codecs.ballots import SignMagnitude
 from lioncub.codecs.base import Codec, decoded
+from lioncub.codecs.sign_magnitude import SignMagnitude
 from lioncub.errors import ConfigError
 from lioncub.kernels import Cut, Direction, Encoded, UpdateVector
 from lioncub.kernels.bits import planes
-from lioncub.layout import BLOCK, Ballot, Layout
+from lioncub.kernels.layout import BLOCK, Ballot, Layout
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from lioncub.collectives.auto import Auto
 from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire
 from lioncub.collectives.gather import GatherAll
 from lioncub.collectives.hierarchical import Hierarchical
-from lioncub.collectives.names import BY_NAME, collective_from
+from lioncub.collectives.registry import BY_NAME, collective_from
 from lioncub.collectives.server import Server
-from lioncub.collectives.summing import SumAllReduce
+from lioncub.collectives.sum_allreduce import SumAllReduce
 from lioncub.collectives.two_phase import TwoPhase
 
 __all__ = [

@@ -10,8 +10,8 @@ from lioncub.codecs import Codec
 from lioncub.collectives.base import Collective, Exchange, Parcel, Traffic, Wire
 from lioncub.collectives.gather import GatherAll
 from lioncub.collectives.two_phase import TwoPhase
-from lioncub.comm import Comm
-from lioncub.layout import Layout
+from lioncub.kernels.layout import Layout
+from lioncub.transport.comm import Comm
 
 
 @dataclass(frozen=True)

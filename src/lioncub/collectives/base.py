@@ -1,7 +1,8 @@
 """How payloads travel, in how many bytes and messages.
 
-An exchange is a generator: it yields a :class:`~lioncub.comm.Pending` after each launch and is resumed when that is
-complete, so that overlapping code still reads top to bottom. It returns an :class:`Outcome`, the same on every worker.
+An exchange is a generator: it yields a :class:`~lioncub.transport.comm.Pending` after each launch and is resumed when
+that is complete, so that overlapping code still reads top to bottom. It returns an :class:`Outcome`, the same on every
+worker.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ from typing import ClassVar, TypeAlias
 import torch
 from torch import Tensor
 
-from lioncub import guard
 from lioncub.codecs import Codec, Vote
-from lioncub.comm import Comm, Pending
-from lioncub.guard import Header
-from lioncub.layout import BLOCK, Ballot, Layout
+from lioncub.kernels.layout import BLOCK, Ballot, Layout
+from lioncub.transport.comm import Comm, Pending
+from lioncub.wire import consensus
+from lioncub.wire.headers import Header
 
 Exchange: TypeAlias = Generator[Pending, None, "Outcome"]
 
@@ -134,13 +135,13 @@ class Collective(ABC):
 def _alone(parcel: Parcel, payload: Tensor) -> Exchange:
     """A single voter's payload is the outcome."""
     headers = (parcel.header,)
-    ballot = guard.ballot(headers, parcel.layout, parcel.header.step)
+    ballot = consensus.ballot(headers, parcel.layout, parcel.header.step)
     yield Pending()
     return Outcome(parcel.codec, payload, ballot, payload.unsqueeze(0), 0, headers)
 
 
 def ballot_part(parcel: Parcel, headers: tuple[Header, ...], first_block: int, blocks: int) -> Ballot:
-    ballot = guard.ballot(headers, parcel.layout, parcel.header.step)
+    ballot = consensus.ballot(headers, parcel.layout, parcel.header.step)
     return ballot.part(first_block * BLOCK, (first_block + blocks) * BLOCK)
 
 

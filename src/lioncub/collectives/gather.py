@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from lioncub import seals
 from lioncub.collectives.base import (
     Collective,
     Exchange,
@@ -17,7 +16,8 @@ from lioncub.collectives.base import (
     ballot_part,
     unpack_headers,
 )
-from lioncub.comm import Comm
+from lioncub.transport.comm import Comm
+from lioncub.wire import checksums
 
 
 @dataclass(frozen=True)
@@ -26,17 +26,17 @@ class GatherAll(Collective):
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
         head = parcel.header.pack().to(payload.device)
-        rows = seals.with_seal(head.unsqueeze(0), payload.reshape(1, -1), device=comm.device)
+        rows = checksums.with_seal(head.unsqueeze(0), payload.reshape(1, -1), device=comm.device)
         inbox, pending = comm.all_gather(rows[0], parcel.tag)
         yield pending
 
-        seals.check(inbox, comm.global_ranks)
+        checksums.check(inbox, comm.global_ranks)
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
         ballot = ballot_part(parcel, headers, first_block, len(payload))
-        votes = inbox[:, parcel.header_bytes : -seals.SEAL].view(comm.size, len(payload), -1)
+        votes = inbox[:, parcel.header_bytes : -checksums.SEAL].view(comm.size, len(payload), -1)
         combined = parcel.codec.combine(votes, ballot)
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), comm.index, headers)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
-        message = wire.header_bytes + wire.blocks * wire.up_block_bytes + seals.SEAL
+        message = wire.header_bytes + wire.blocks * wire.up_block_bytes + checksums.SEAL
         return Traffic.with_each(comm.size - 1, message, message)

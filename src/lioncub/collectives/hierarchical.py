@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from lioncub import guard, seals
 from lioncub.codecs import Codec, Dense
 from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire, roll_call
-from lioncub.collectives.names import collective_from
+from lioncub.collectives.registry import collective_from
 from lioncub.collectives.two_phase import TwoPhase
-from lioncub.comm import Comm
 from lioncub.errors import ConfigError
-from lioncub.guard import Flags, Header
-from lioncub.layout import Layout
+from lioncub.kernels.layout import Layout
+from lioncub.transport.comm import Comm
+from lioncub.wire import checksums, consensus
+from lioncub.wire.headers import Flags, Header
 
 
 @dataclass(frozen=True)
@@ -96,12 +96,12 @@ class Hierarchical(Collective):
             counterparts, spokesman, payload[first : first + share_blocks], first_block=first
         )
 
-        row = seals.with_seal(share.combined.reshape(1, -1), device=node.device)[0]
+        row = checksums.with_seal(share.combined.reshape(1, -1), device=node.device)[0]
         gathered, pending = node.all_gather(row, parcel.tag + 6)
         yield pending
-        seals.check(gathered, node.global_ranks)
-        ballot = guard.ballot(share.headers, parcel.layout, parcel.header.step)
-        combined = seals.opened(gathered).view(len(payload), -1)
+        checksums.check(gathered, node.global_ranks)
+        ballot = consensus.ballot(share.headers, parcel.layout, parcel.header.step)
+        combined = checksums.opened(gathered).view(len(payload), -1)
         return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), share.voter, headers)
 
     def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
@@ -111,7 +111,7 @@ class Hierarchical(Collective):
         node, counterparts = self._node(comm), self._counterparts(comm)
         floats = Dense().up_block_bytes
         share = replace(wire, blocks=wire.blocks // node.size)
-        outcome = share.blocks * wire.down_block_bytes + seals.SEAL
+        outcome = share.blocks * wire.down_block_bytes + checksums.SEAL
         return (
             Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
             + TwoPhase().traffic(replace(wire, up_block_bytes=floats, down_block_bytes=floats), node)

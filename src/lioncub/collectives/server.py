@@ -9,7 +9,6 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from lioncub import seals
 from lioncub.collectives.base import (
     Collective,
     Exchange,
@@ -20,9 +19,10 @@ from lioncub.collectives.base import (
     ballot_part,
     roll_call,
 )
-from lioncub.comm import Comm, Pending
 from lioncub.errors import PeerError, PeerLostError
-from lioncub.layout import Ballot
+from lioncub.kernels.layout import Ballot
+from lioncub.transport.comm import Comm, Pending
+from lioncub.wire import checksums
 
 
 @dataclass(frozen=True)
@@ -56,13 +56,13 @@ class Server(Collective):
         except PeerLostError as problem:
             self._give_notice(comm, parcel, len(payload), problem)
             raise
-        damaged = seals.broken(inbox)
-        votes = inbox[:, : -seals.SEAL].view(comm.size, *payload.shape)
+        damaged = checksums.broken(inbox)
+        votes = inbox[:, : -checksums.SEAL].view(comm.size, *payload.shape)
         combined = parcel.codec.combine(votes, ballot)
         answer = torch.cat([combined.new_zeros(self.NOTICE), combined.view(-1)])
         answer = _sealed(answer, comm, comm.global_rank(damaged[0]) + 1 if damaged else 0)
         yield comm.swap(dict.fromkeys(clients, answer), {}, parcel.tag + 2)
-        seals.check(answer.unsqueeze(0), [comm.global_rank(0)])
+        checksums.check(answer.unsqueeze(0), [comm.global_rank(0)])
         return combined
 
     def _ask(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Generator[Pending, None, Tensor]:
@@ -70,26 +70,26 @@ class Server(Collective):
         yield comm.swap({0: _sealed(payload, comm)}, {}, parcel.tag + 1)
         yield comm.swap({}, {0: room}, parcel.tag + 2)
         answer = room[:num_bytes]
-        seals.check(answer.unsqueeze(0), [comm.global_rank(0)])
+        checksums.check(answer.unsqueeze(0), [comm.global_rank(0)])
         lost = int(answer[: self.NOTICE].view(torch.int64)[0]) - 1
         if lost >= 0:
             raise PeerLostError([lost], f"reported by the server, worker {comm.global_rank(0)}")
-        return answer[self.NOTICE : -seals.SEAL].view(len(payload), -1)
+        return answer[self.NOTICE : -checksums.SEAL].view(len(payload), -1)
 
     def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, problem: PeerError) -> None:
         answer = torch.zeros(self._answer_bytes(comm, parcel, blocks), dtype=torch.uint8, device=comm.device)
         answer[: self.NOTICE].view(torch.int64)[0] = problem.ranks[0] + 1
-        answer = _sealed(answer[: -seals.SEAL], comm)
+        answer = _sealed(answer[: -checksums.SEAL], comm)
         survivors = [peer for peer in range(1, comm.size) if comm.global_rank(peer) not in problem.ranks]
         comm.swap(dict.fromkeys(survivors, answer), {}, parcel.tag + 2).wait()
 
     def _answer_bytes(self, comm: Comm, parcel: Parcel, blocks: int) -> int:
-        return self.NOTICE + blocks * parcel.codec.down_block_bytes(comm.size) + seals.SEAL
+        return self.NOTICE + blocks * parcel.codec.down_block_bytes(comm.size) + checksums.SEAL
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         headers = Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
-        up = wire.blocks * wire.up_block_bytes + seals.SEAL
-        down = self.NOTICE + wire.blocks * wire.down_block_bytes + seals.SEAL
+        up = wire.blocks * wire.up_block_bytes + checksums.SEAL
+        down = self.NOTICE + wire.blocks * wire.down_block_bytes + checksums.SEAL
         if comm.size == 1:
             return Traffic()
         if comm.index == 0:
@@ -98,4 +98,4 @@ class Server(Collective):
 
 
 def _sealed(message: Tensor, comm: Comm, notice: int = 0) -> Tensor:
-    return seals.with_seal(message.reshape(1, -1), device=comm.device, notice=notice)[0]
+    return checksums.with_seal(message.reshape(1, -1), device=comm.device, notice=notice)[0]

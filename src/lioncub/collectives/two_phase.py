@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from lioncub import seals
 from lioncub.codecs import Codec
 from lioncub.collectives.base import (
     Collective,
@@ -20,9 +19,10 @@ from lioncub.collectives.base import (
     ballot_part,
     unpack_headers,
 )
-from lioncub.comm import Comm, Pending, TransportName
 from lioncub.errors import ConfigError
-from lioncub.layout import BLOCK, Layout
+from lioncub.kernels.layout import BLOCK, Layout
+from lioncub.transport.comm import Comm, Pending, TransportName
+from lioncub.wire import checksums
 
 
 @dataclass(frozen=True)
@@ -54,13 +54,13 @@ class TwoPhase(Collective):
         blocks, up = payload.shape
         shards = payload.view(comm.size, -1)
         head = parcel.header.pack().to(shards.device).expand(comm.size, -1)
-        rows = seals.with_seal(head, shards, device=comm.device)
-        contents = slice(parcel.header_bytes, -seals.SEAL)
+        rows = checksums.with_seal(head, shards, device=comm.device)
+        contents = slice(parcel.header_bytes, -checksums.SEAL)
         sent = payload = shards = rows[:, contents].view(comm.size, -1, up)  # the original can go
         inbox, pending = comm.all_to_all(rows, parcel.tag, collectives=self.ordered)
         yield pending
 
-        if damaged := seals.broken(inbox):
+        if damaged := checksums.broken(inbox):
             yield from self._give_notice(comm, parcel, blocks, damaged[0])
         headers = unpack_headers(inbox[:, : parcel.header_bytes])
         ballot = ballot_part(parcel, headers, first_block, blocks)
@@ -71,11 +71,11 @@ class TwoPhase(Collective):
         answers, pending = self._tell(comm, parcel, winners)
         yield pending
 
-        seals.check(answers, comm.global_ranks)
-        return Outcome(parcel.codec, seals.opened(answers).view(blocks, -1), ballot, sent, comm.index, headers)
+        checksums.check(answers, comm.global_ranks)
+        return Outcome(parcel.codec, checksums.opened(answers).view(blocks, -1), ballot, sent, comm.index, headers)
 
     def _tell(self, comm: Comm, parcel: Parcel, winners: Tensor, notice: int = 0) -> tuple[Tensor, Pending]:
-        row = seals.with_seal(winners.view(1, -1), device=comm.device, notice=notice)[0]
+        row = checksums.with_seal(winners.view(1, -1), device=comm.device, notice=notice)[0]
         return comm.all_gather(row, parcel.tag + 1, collectives=self.ordered)
 
     def _give_notice(self, comm: Comm, parcel: Parcel, blocks: int, sender: int) -> Generator[Pending, None, None]:
@@ -83,12 +83,12 @@ class TwoPhase(Collective):
         nothing = torch.zeros(blocks // comm.size, parcel.codec.down_block_bytes(comm.size), dtype=torch.uint8)
         answers, pending = self._tell(comm, parcel, nothing.to(comm.device), comm.global_rank(sender) + 1)
         yield pending
-        seals.check(answers, comm.global_ranks)
+        checksums.check(answers, comm.global_ranks)
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         shard = wire.blocks // comm.size
-        up = wire.header_bytes + shard * wire.up_block_bytes + seals.SEAL
-        down = shard * wire.down_block_bytes + seals.SEAL
+        up = wire.header_bytes + shard * wire.up_block_bytes + checksums.SEAL
+        down = shard * wire.down_block_bytes + checksums.SEAL
         return Traffic.with_each(comm.size - 1, up, up) + Traffic.with_each(comm.size - 1, down, down)
 
 

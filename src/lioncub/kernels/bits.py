@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lioncub.layout import BLOCK
+from lioncub.kernels.layout import BLOCK
 
 BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from lioncub.kernels.bits import words
 from lioncub.kernels.checks import check_ballot, check_tally
+from lioncub.kernels.layout import BLOCK, Ballot, Span
 from lioncub.kernels.operands import Tally
-from lioncub.layout import BLOCK, Ballot, Span
 
 CHUNK_WORDS = 1 << 12
 

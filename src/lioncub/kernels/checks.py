@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
+from lioncub.kernels.layout import BLOCK, Ballot
 from lioncub.kernels.operands import Cut, Direction, Move, Quantiser, Stride, Tally, UpdateVector
-from lioncub.layout import BLOCK, Ballot
 
 PLANE_BYTES = BLOCK // 8
 MAX_SUM_BITS = 40

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from lioncub.errors import ConfigError
 from lioncub.kernels import native, torch_ops, triton_ops
+from lioncub.kernels.layout import Ballot
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Quantiser, Stride, Tally, UpdateVector
-from lioncub.layout import Ballot
 
 
 class Body(Protocol):

@@ -29,10 +29,10 @@ from lioncub.kernels.checks import (
     check_tally,
     check_update,
 )
+from lioncub.kernels.layout import BLOCK, Ballot
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
-from lioncub.layout import BLOCK, Ballot
-from lioncub.pool import pool
+from lioncub.transport.buffers import pool
 
 if find_spec("lioncub.kernels._native") is None:
     _problem = "the C++ kernels were not built when lioncub was installed"

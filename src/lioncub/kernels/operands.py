@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from lioncub.layout import Layout
+from lioncub.kernels.layout import Layout
 
 
 class Part(NamedTuple):

@@ -24,9 +24,9 @@ from lioncub.kernels.checks import (
     check_strides,
     check_update,
 )
+from lioncub.kernels.layout import BLOCK
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, UpdateVector
 from lioncub.kernels.rounding import round_stochastically
-from lioncub.layout import BLOCK
 
 __all__ = [
     "apply_",

@@ -26,9 +26,9 @@ from lioncub.kernels.checks import (
     check_tally,
     check_update,
 )
+from lioncub.kernels.layout import BLOCK, Ballot, Span
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SUM_CHUNK, checksums, fingerprint, sample
-from lioncub.layout import BLOCK, Ballot, Span
 
 __all__ = [
     "apply_",

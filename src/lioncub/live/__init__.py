@@ -1,7 +1,5 @@
-"""A running job, seen while it runs: time, bytes and votes of every step, and what looks wrong about them."""
+"""The public name of :mod:`lioncub.monitor`."""
 
-from lioncub.live.events import End, Event, Exchange, Finding, Reading, Start
-from lioncub.live.monitor import Monitor
-from lioncub.live.sink import Sink
+from lioncub.monitor import End, Event, Exchange, Finding, Monitor, Reading, Sink, Start
 
 __all__ = ["End", "Event", "Exchange", "Finding", "Monitor", "Reading", "Sink", "Start"]

@@ -1,0 +1,1 @@
+"""One step: parameters in buckets, hooks, exchanges in flight, and the pipeline that runs them."""

@@ -1,0 +1,1 @@
+"""The command line and all behind it. The library never imports it."""

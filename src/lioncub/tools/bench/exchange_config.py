@@ -1,0 +1,75 @@
+"""What one run of the exchange's benchmark is made of."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lioncub.errors import ConfigError
+from lioncub.tools.lab.rates import Rate
+from lioncub.tools.reporting.docs import Markers
+
+MARKERS = Markers("exchange")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExchangeConfig:
+    """How large a model, between how many hosts, at which rates, how often."""
+
+    numel: int = 10_000_000
+    hosts: tuple[int, ...] = (2, 4)
+    rates: tuple[str, ...] = ("100mbit", "1gbit")
+    repeats: int = 15
+    out: Path = Path("bench-out")
+    docs: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.numel <= 10**9:
+            raise ConfigError(f"numel must be between 1 and 10^9, got {self.numel}")
+        if not self.hosts or not 2 <= min(self.hosts) <= max(self.hosts) <= 64:
+            raise ConfigError(f"hosts must be numbers between 2 and 64, got {list(self.hosts)}")
+        if self.repeats < 3:
+            raise ConfigError(f"repeats must be at least 3, for a median, got {self.repeats}")
+        if not self.rates:
+            raise ConfigError("rates must name at least one, such as 100mbit")
+        for rate in self.rates:
+            Rate.parse(rate)
+        if self.docs is not None:
+            MARKERS.check(self.docs)
+
+    @property
+    def records(self) -> Path:
+        return self.out / "exchange.jsonl"
+
+    @property
+    def command(self) -> str:
+        """How to run this again."""
+        words = ["lioncub", "bench", "exchange"]
+        usual = ExchangeConfig()
+        for name in ("numel", "repeats", "out"):
+            if getattr(self, name) != getattr(usual, name):
+                words += [f"--{name}", str(getattr(self, name))]
+        for name in ("hosts", "rates"):
+            if getattr(self, name) != getattr(usual, name):
+                words += [f"--{name}", ",".join(map(str, getattr(self, name)))]
+        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))
+
+
+@dataclass(frozen=True)
+class ExchangeTask:
+    """What every host is told."""
+
+    numel: int
+    repeats: int
+    interface: str
+    answer: str
+    """Where host 0 writes a line for each way."""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> ExchangeTask:
+        return cls(**json.loads(text))

@@ -1,0 +1,145 @@
+"""What one cell of a comparison leaves behind: one JSON object a line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from lioncub.tools.compare import rules
+from lioncub.tools.reporting.lines import finished_lines
+
+KIND = "cell"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """The training after some step. Step 0 is the untrained model. The clock stands still in validation."""
+
+    step: int
+    seconds: float  # of training since the start
+    bytes_sent: int  # by host 0 since the start, from the counter of its interface
+    train_loss: float | None = None  # host 0's batch
+    validation_loss: float | None = None  # all hosts' share of the same examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One method on one link with so many hosts, and all that its figures depend on."""
+
+    method: str  # "ddp-lion", "vote", "cub-4", "compute", …
+    label: str  # as people read it
+    job: str  # "gpt-10m", "vit-1m", "resnet-1m", …
+    unit: str  # of the losses: "nats per byte", "nats per image"
+    hosts: int
+    rates: tuple[str, ...]  # of each host's link, "100mbit"; empty where nothing was shaped
+    examples: int  # tokens or images per host and step
+    examples_unit: str  # "tokens", "images"
+    parameters: int
+    seed: int
+    lr: float
+    weight_decay: float
+    data: str = ""  # what it learned from: "enwik8", "stdlib", "cifar10"
+
+    steps: int = 0  # that were timed
+    step_seconds: float = 0.0  # median
+    step_seconds_quartiles: tuple[float, float] = (0.0, 0.0)
+    update_seconds: float | None = None  # of those: moving the parameters
+    bytes_sent: float = 0.0  # per host and step: mean over the timed steps on its interface, of the host with most
+    bytes_received: float = 0.0
+    bytes_planned: float = 0.0  # the same as the method itself counts it; 0 where it does not
+    points: tuple[Point, ...] = ()
+    error: str = ""  # why there are no figures
+
+    settings: dict[str, Any] = field(default_factory=dict)  # of the whole comparison: the key of resuming
+    machine: dict[str, Any] = field(default_factory=dict)  # processor, cores, versions, commit, date
+    command: str = ""
+    run: str = ""  # the invocation of `lioncub compare`: figures are held against those of the same run only
+
+    @property
+    def link(self) -> str:
+        """``1gbit``, ``1gbit, host 2 100mbit`` or ``unshaped``."""
+        if not self.rates:
+            return "unshaped"
+        usual = max(dict.fromkeys(self.rates), key=self.rates.count)
+        odd = [f"host {host} {rate}" for host, rate in enumerate(self.rates) if rate != usual]
+        return ", ".join([usual, *odd])
+
+    @property
+    def place(self) -> tuple[str, str, int, int]:
+        """Where it was trained."""
+        return (self.job, self.link, self.hosts, self.examples)
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What must be equal for figures to be compared: the place, all settings, and the run."""
+        return (*self.place, self.seed, json.dumps(self.settings, sort_keys=True), self.run)
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        return (self.method, *self.group)
+
+    @property
+    def replaces(self) -> tuple[object, ...]:
+        """What it has in common with the same cell of an earlier run."""
+        return self.key[:-1]
+
+    @property
+    def final_loss(self) -> float | None:
+        """The last validation loss."""
+        return next((p.validation_loss for p in reversed(self.points) if p.validation_loss is not None), None)
+
+    def first_at(self, loss: float) -> Point | None:
+        """Where the validation loss first was ``loss`` or less."""
+        return next((p for p in self.points if p.validation_loss is not None and p.validation_loss <= loss), None)
+
+    def to_json(self) -> str:
+        return json.dumps({"kind": KIND} | asdict(self), allow_nan=False)
+
+
+def parse_cell(line: str) -> Cell:
+    """A cell from its line; ValueError if the line is something else."""
+    try:
+        values = json.loads(line, parse_constant=_refuse)
+        if values.pop("kind") != KIND:
+            raise ValueError("not a cell")
+        _modernise(values)
+        known = {each.name for each in fields(Cell)}
+        values = {name: value for name, value in values.items() if name in known}
+        rules.check(values)
+        values["rates"] = tuple(values["rates"])
+        values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
+        values["points"] = tuple(Point(**point) for point in values["points"])
+        return Cell(**values)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"not a record of a comparison: {line.strip()[:80]!r}") from error
+
+
+def read_cells(path: Path) -> list[Cell]:
+    """The cells of a records file; a line cut short by a crash is left out, and a failure that a later run made good.
+
+    ValueError, which names the line, if one is something else.
+    """
+    cells: dict[object, Cell] = {}
+    for number, line in finished_lines(path):
+        try:
+            cell = parse_cell(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
+        cells[cell.key] = cell
+    succeeded = {cell.replaces for cell in cells.values() if not cell.error}
+    return [cell for cell in cells.values() if not cell.error or cell.replaces not in succeeded]
+
+
+def _modernise(values: dict[str, Any]) -> None:
+    """Records from before 2026-11-17 shared out the step themselves, and told their run by its circumstances alone."""
+    if values.get("split"):
+        values.setdefault("update_seconds", values["split"]["update"])
+    if not values.get("run"):
+        about = values.get("machine", {})
+        values["run"] = f"{about.get('date', '')} {about.get('commit', '')} {values.get('command', '')}".strip()
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")

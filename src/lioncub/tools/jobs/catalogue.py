@@ -1,0 +1,108 @@
+"""The jobs by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from lioncub.errors import ConfigError
+from lioncub.tools.data.load import load_images, load_text
+from lioncub.tools.jobs.gpt import ByteGPT
+from lioncub.tools.jobs.gpt2 import GPT2
+from lioncub.tools.jobs.images import ImageJob
+from lioncub.tools.jobs.job import Job
+from lioncub.tools.jobs.llama import Llama
+from lioncub.tools.jobs.pretraining import Pretraining, fingerprint, pretrained
+from lioncub.tools.jobs.resnet import ResNet
+from lioncub.tools.jobs.text import CONTEXT, TextJob
+from lioncub.tools.jobs.vit import ViT
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """A job without its data."""
+
+    kind: Literal["text", "images"]
+    build: Callable[[], nn.Module]
+    lr: float
+    adamw_lr: float
+    weight_decay: float = 0.1
+    text: str = "auto"
+    """What it learns unless told otherwise, as :func:`load_text` names it."""
+    pretraining: Pretraining | None = None
+    """What is trained before, unless the cache has it."""
+
+
+def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(ByteGPT, width=width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr)
+
+
+def _gpt2(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(GPT2, width=width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
+
+
+def _llama(width: int, mlp_width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(Llama, width=width, mlp_width=mlp_width, layers=layers, heads=heads, context=CONTEXT)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
+
+
+def _vit(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
+    return Recipe(kind="images", build=partial(ViT, width=width, layers=layers, heads=heads), lr=lr, adamw_lr=adamw_lr)
+
+
+def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) -> Recipe:
+    build = partial(ResNet, width=width, blocks=blocks, stride=stride)
+    return Recipe(kind="images", build=build, lr=lr, adamw_lr=adamw_lr)
+
+
+JOBS = {
+    "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-230k-finetune": replace(
+        _gpt(width=64, layers=4, heads=4, lr=3e-4, adamw_lr=1e-3),
+        text="stdlib",
+        pretraining=Pretraining(job="gpt-230k"),
+    ),
+    "gpt-normal-480k": _gpt2(width=96, layers=4, heads=4, lr=3e-4, adamw_lr=3e-3),
+    "llama-400k": _llama(width=96, mlp_width=256, layers=3, heads=4, lr=3e-4, adamw_lr=3e-3),
+    "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "resnet-170k": _resnet(width=12, blocks=1, stride=2, lr=1e-3, adamw_lr=3e-3),
+    "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-10m": _gpt(width=320, layers=8, heads=5, lr=3e-4, adamw_lr=1e-3),
+    "gpt-50m": _gpt(width=768, layers=7, heads=12, lr=1e-4, adamw_lr=5e-4),
+    "vit-1m": _vit(width=128, layers=5, heads=4, lr=3e-4, adamw_lr=1e-3),
+    "vit-10m": _vit(width=320, layers=8, heads=5, lr=1e-4, adamw_lr=5e-4),
+    "vit-19m": _vit(width=512, layers=6, heads=8, lr=1e-4, adamw_lr=5e-4),
+    "resnet-1m": _resnet(width=28, blocks=1, stride=1, lr=3e-4, adamw_lr=3e-3),
+    "resnet-10m": _resnet(width=60, blocks=2, stride=2, lr=1e-4, adamw_lr=1e-3),
+    "resnet-11m": _resnet(width=64, blocks=2, stride=1, lr=3e-4, adamw_lr=1e-3),
+}
+"""Sizes in parameters, within a tenth."""
+
+
+def load_job(name: str, *, text: str = "auto", folder: Path | None = None, cache: Path | None = None) -> Job:
+    """The job and its data, from ``folder`` or the cache.
+
+    ``text`` chooses what a model of text learns (`load_text`); "auto": the job's own text, where it has one.
+    """
+    if name not in JOBS:
+        raise ConfigError(f"there is no job {name!r}: choose from {', '.join(JOBS)}")
+    recipe = JOBS[name]
+    settings: dict[str, Any] = {"lr": recipe.lr, "adamw_lr": recipe.adamw_lr, "weight_decay": recipe.weight_decay}
+    if recipe.kind == "text":
+        words = load_text(recipe.text if text == "auto" else text, folder=folder, cache=cache)
+        settings |= {"data": words.name, "data_version": words.version}
+        if how := recipe.pretraining:
+            load = partial(load_job, how.job, text=how.text, folder=folder, cache=cache)
+            weights = pretrained(how, recipe.build, load, cache)
+            about = f"after {how.text}, weights {fingerprint(weights)}"
+            settings |= {"weights": weights, "data_version": "; ".join(filter(None, (words.version, about)))}
+        return TextJob(name=name, build=recipe.build, text=words, **settings)
+    images = load_images(folder=folder, cache=cache)
+    return ImageJob(name=name, data=images.name, build=recipe.build, images=images, **settings)

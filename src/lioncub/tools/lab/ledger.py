@@ -1,0 +1,112 @@
+"""Which labs were started here, and their scratch folders: so that ``lioncub lab clean`` finds what is left of them.
+
+And nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from lioncub.tools.lab.errors import LabError
+from lioncub.tools.lab.processes import descendants, start_time
+
+
+def folder() -> Path:
+    """One per user, which nobody else can write to."""
+    path = Path(tempfile.gettempdir()) / f"lioncub-lab-{os.getuid()}"
+    path.mkdir(mode=0o700, exist_ok=True)
+    if path.is_symlink() or path.stat().st_uid != os.getuid():
+        raise LabError(f"{path} belongs to someone else: set TMPDIR to a folder of your own")
+    return path
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A lab: the command that was typed, and the process that holds its namespaces."""
+
+    owner: int
+    owner_started: int | None
+    holder: int
+    holder_started: int | None
+
+    @property
+    def abandoned(self) -> bool:
+        return start_time(self.owner) != self.owner_started
+
+    @property
+    def alive(self) -> bool:
+        return self.holder_started is not None and start_time(self.holder) == self.holder_started
+
+
+@contextmanager
+def entered(holder: int) -> Iterator[None]:
+    """Noted while the block runs."""
+    entry = Entry(os.getpid(), start_time(os.getpid()), holder, start_time(holder))
+    path = folder() / f"{holder}.json"
+    new = path.with_suffix(".new")
+    new.write_text(json.dumps(asdict(entry)))
+    new.replace(path)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+
+
+@contextmanager
+def scratch() -> Iterator[Path]:
+    """A folder that goes with the block, or with the next :func:`clean` where this process is killed."""
+    prefix = f"scratch-{os.getpid()}-{start_time(os.getpid())}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=folder()) as path:
+        yield Path(path)
+
+
+def clean(*, dry_run: bool = False) -> list[str]:
+    """End the labs whose owner is gone, and forget them. What was done, or would be, a line each."""
+    return [*_clean_labs(dry_run), *_clean_scratch(dry_run)]
+
+
+def _clean_labs(dry_run: bool) -> list[str]:
+    lines = []
+    would = "would have " if dry_run else ""
+    for path in sorted(folder().glob("*.json")):
+        try:
+            entry = Entry(**json.loads(path.read_text()))
+        except (ValueError, TypeError):
+            lines.append(f"{would}removed {path.name}, which could not be read")
+            if not dry_run:
+                path.unlink(missing_ok=True)
+            continue
+        if not entry.abandoned:
+            lines.append(f"left the lab of process {entry.owner} alone: it is running")
+            continue
+        if entry.alive:
+            lines.append(f"{would}ended the lab that process {entry.owner} left behind")
+        if dry_run:
+            continue
+        if entry.alive:
+            for pid in [*descendants(entry.holder), entry.holder]:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+        path.unlink(missing_ok=True)
+    return lines
+
+
+def _clean_scratch(dry_run: bool) -> list[str]:
+    lines = []
+    for path in sorted(folder().glob("scratch-*-*-*")):
+        _, owner, started, _ = path.name.split("-", 3)
+        if owner.isdecimal() and str(start_time(int(owner))) != started:
+            lines.append(f"{'would have ' if dry_run else ''}removed the scratch folder of process {owner}")
+            if not dry_run:
+                shutil.rmtree(path, ignore_errors=True)
+    return lines

@@ -1,0 +1,123 @@
+"""All that the process inside the lab has to know, as plain data that passes through a pipe."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from lioncub.tools.lab.config import LabConfig
+
+INTERFACE = "eth0"
+PORT = 29400
+SWITCH = "10.77.0.254"
+FIRST = 101
+"""Where host addresses begin to end: all in three digits, for torchrun ranks agents by the text of their addresses."""
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostPlan:
+    """One host: its link and what it runs."""
+
+    name: str
+    address: str
+    shaping: tuple[str, ...]
+    """What ``tc`` is told; empty for a link that is not shaped."""
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """What the command sees beside the environment of the lab."""
+    identity: tuple[str, ...] = ()
+    """What ``setpriv`` is told of the user; empty for the one who runs the lab."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The whole lab. Without ``networked`` all hosts are this one, on loopback."""
+
+    hosts: tuple[HostPlan, ...]
+    networked: bool
+    store: str = ""
+    """Where on the switch torchrun's agents meet, ``address port``; empty where there is no torchrun."""
+    counters: str = ""
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Plan:
+        values = json.loads(text)
+        hosts = [
+            HostPlan(**(host | {name: tuple(host[name]) for name in ("shaping", "command", "identity")}))
+            for host in values.pop("hosts")
+        ]
+        return cls(hosts=tuple(hosts), **values)
+
+
+def plan_of(config: LabConfig, *, networked: bool, port: int = PORT, ours: bool = False) -> Plan:
+    """``ours``: the command is this program's own, and goes on as the user it runs as; others run as sudo's caller."""
+    drops = networked and os.geteuid() == 0 and not ours
+    addresses = [f"10.77.0.{FIRST + host}" if networked else LOOPBACK for host in range(config.hosts)]
+    hosts = [
+        HostPlan(
+            name=f"host{index}",
+            address=address,
+            shaping=tuple(rate.shaping()) if rate and networked else (),
+            command=tuple(host_command(config, index, address, port, networked=networked)),
+            environment=host_environment(config, index, addresses[0], port, networked=networked),
+            identity=caller(os.environ) if drops else (),
+        )
+        for index, (address, rate) in enumerate(zip(addresses, config.rates(), strict=True))
+    ]
+    counters = str(config.counters.absolute()) if config.counters else ""
+    store = f"{SWITCH} {port}" if networked and is_script(config.command) else ""
+    return Plan(hosts=tuple(hosts), networked=networked, store=store, counters=counters)
+
+
+def caller(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Who called sudo: hosts run as that user, not as root."""
+    user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
+    if not (user.isdecimal() and group.isdecimal()) or user == "0":
+        return ()
+    return (f"--reuid={user}", f"--regid={group}", "--clear-groups")
+
+
+def is_script(command: Sequence[str]) -> bool:
+    """Whether torchrun starts it: a Python file, or ``-m module``."""
+    return command[0].endswith(".py") or command[0] == "-m"
+
+
+def host_command(config: LabConfig, index: int, address: str, port: int, *, networked: bool) -> list[str]:
+    if not is_script(config.command):
+        return list(config.command)
+    if networked:
+        meeting = ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{SWITCH}:{port}", "--rdzv-conf", "is_host=false"]
+        meeting += ["--rdzv-id", "lab", "--local-addr", address]
+    else:
+        meeting = ["--node-rank", str(index), "--master-addr", address, "--master-port", str(port)]
+    return [
+        *(sys.executable, "-m", "torch.distributed.run"),
+        *("--nnodes", str(config.hosts), "--nproc-per-node", str(config.workers_per_host)),
+        *meeting,
+        *config.command,
+    ]
+
+
+def host_environment(config: LabConfig, index: int, master: str, port: int, *, networked: bool) -> dict[str, str]:
+    """What torchrun would set for one process per host, so that other commands can meet as well."""
+    cores_each = max(1, (os.cpu_count() or 1) // (config.hosts * config.workers_per_host))
+    rate = config.rates()[index] if networked else None
+    return {
+        "GLOO_SOCKET_IFNAME": INTERFACE if networked else "lo",
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(cores_each)),
+        "PYTHONUNBUFFERED": "1",
+        "TORCH_CPP_LOG_LEVEL": os.environ.get("TORCH_CPP_LOG_LEVEL", "ERROR"),  # hosts without DNS: a warning each
+        "MASTER_ADDR": master,
+        "MASTER_PORT": str(port),
+        "RANK": str(index),
+        "WORLD_SIZE": str(config.hosts),
+        "LOCAL_RANK": "0",
+        "LIONCUB_LAB_RATE": str(rate) if rate else "unshaped",
+    }

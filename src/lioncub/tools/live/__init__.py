@@ -1,0 +1,1 @@
+"""``lioncub live``: a job's events in the terminal."""

@@ -1,0 +1,56 @@
+"""DiLoCo: Douillard et al., arXiv 2311.08105; with an outer rate of 1 and no momentum, plain averaging of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from lioncub.tools.study.baselines.formats import Precision
+from lioncub.tools.study.baselines.local_steps import LocalAverages
+
+
+class Nesterov:
+    """The outer optimizer: m ← μ·m + d; the displacement is lr·(d + μ·m)."""
+
+    def __init__(self, numel: int, lr: float, momentum: float) -> None:
+        self.m = torch.zeros(numel)
+        self.lr = lr
+        self.momentum = momentum
+
+    def __call__(self, d: Tensor) -> Tensor:
+        self.m.mul_(self.momentum).add_(d)
+        return (d + self.m * self.momentum).mul_(self.lr)
+
+
+class DiLoCo(LocalAverages):
+    """H steps of AdamW on every worker; then Nesterov's momentum on the mean of what they moved by.
+
+        d = (1/n) Σ (x - y_i),   m ← μ·m + d,   x ← x - ``outer_lr``·(d + μ·m),   y_i ← x
+
+    32/H bits up and 32/H down; with 4-bit floats both ways 4/H and 4/H, without error feedback. ``outer_lr=1`` and
+    ``outer_momentum=0`` average the weights: local AdamW.
+    """
+
+    def __init__(
+        self,
+        params: Sequence[Tensor],
+        workers: int,
+        *,
+        weight_decay: float,
+        seed: int = 0,
+        betas: tuple[float, float] = (0.9, 0.95),
+        every: int = 32,
+        outer_lr: float = 0.7,
+        outer_momentum: float = 0.9,
+        up: Precision = "float32",
+        down: Precision = "float32",
+    ) -> None:
+        super().__init__(
+            params, workers, weight_decay=weight_decay, seed=seed, betas=betas, every=every, up=up, down=down
+        )
+        self.nesterov = Nesterov(self.numel, outer_lr, outer_momentum)
+
+    def outer(self, d: Tensor) -> Tensor:
+        return self.nesterov(d)

@@ -1,0 +1,292 @@
+"""Workers that can reach one another, and the ways bytes travel between them: connections of our own (mesh.py) or the
+backend, which has point-to-point messages and collectives.
+
+Launching and waiting are apart: every call returns what will be received and a :class:`Pending`. Nothing may be read
+before ``Pending.wait()`` has returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
+from lioncub.transport.buffers import pool
+from lioncub.transport.connecting import connect
+from lioncub.transport.sockets import Mesh, Post, why_not
+
+TAGS = 1 << 20
+"""Tags of each channel."""
+
+TAG_CONNECT = 6
+"""Of channel 0, which is agreement.py's otherwise."""
+
+SLACK = 4096
+"""Bytes by which a message may be too long without harm. gloo ends the process of who receives a longer one."""
+END = 8
+"""Bytes at the end of a message that are not what they must be if it was too short."""
+
+_channels: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
+
+TransportName = Literal["auto", "point-to-point", "collectives"]
+Carrier = Literal["auto", "sockets", "backend"]
+"""Who moves messages between CPUs: connections of our own, the process group's backend, or the former if it can be."""
+
+
+class Pending:
+    """Operations in flight, each with the workers it depends on."""
+
+    def __init__(self, works: Sequence[tuple[tuple[int, ...], Any]] = ()) -> None:
+        self._works = works
+
+    def wait(self) -> None:
+        """Block until everything has arrived; raise a :class:`PeerError` that names who failed.
+
+        Never with a time-out of its own: one that expires makes gloo close every connection of the group.
+        """
+        for ranks, work in self._works:
+            try:
+                work.wait()
+            except RuntimeError as problem:
+                raise peer_error(ranks, problem) from problem
+
+
+class Posted(Pending):
+    """Messages by connections of our own. ``global_rank`` is what errors call a member of the group."""
+
+    def __init__(self, post: Post, global_rank: Callable[[int], int]) -> None:
+        super().__init__()
+        self._post, self._global_rank = post, global_rank
+
+    def wait(self) -> None:
+        if lost := self._post.wait():
+            member, problem = lost
+            raise peer_error([self._global_rank(member)], RuntimeError(problem))
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An operation that could not even be posted. The others of its pattern are: the living wait for them."""
+
+    problem: RuntimeError
+
+    def wait(self) -> None:
+        raise self.problem
+
+
+def is_timeout(problem: RuntimeError) -> bool:
+    return "timed out" in str(problem).lower() or "timeout" in str(problem).lower()
+
+
+def peer_error(ranks: Sequence[int], cause: RuntimeError) -> PeerError:
+    """The typed form of what the backend said about some workers."""
+    kind = PeerTimeoutError if is_timeout(cause) else PeerLostError
+    return kind(ranks, str(cause).strip().splitlines()[0])
+
+
+@dataclass(frozen=True)
+class Comm:
+    """Some workers of a process group, in rank order, seen from one of them. ``group`` is None in a world of one."""
+
+    group: dist.ProcessGroup | None
+    members: tuple[int, ...]
+    """Ranks inside ``group``."""
+    index: int
+    """This worker's place in ``members``."""
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    """Where messages live: the CPU for gloo and MPI, the accelerator for NCCL and its kin."""
+    native: bool = True
+    """Whether ``members`` is the whole group, so that the backend's collectives can be used."""
+    channel: int = 0
+    """Messages of one channel never meet those of another, whatever their tags."""
+    mesh: Mesh | None = field(default=None, repr=False)
+    """Connections of our own to all of ``group``; None: the backend does everything."""
+
+    @classmethod
+    def of(cls, process_group: Any, device: torch.device) -> Comm:
+        """From a ProcessGroup, a one-dimensional DeviceMesh, or None: the default group, or a world of one."""
+        if getattr(process_group, "ndim", 1) != 1:
+            raise ConfigError(f'process_group={process_group!r}: choose one dimension of the mesh, as in mesh["data"]')
+        group = process_group.get_group() if hasattr(process_group, "get_group") else process_group
+        if group is None:
+            if not (dist.is_available() and dist.is_initialized()):
+                return cls(None, (0,), 0)
+            group = dist.group.WORLD
+        if not isinstance(group, dist.ProcessGroup):
+            raise ConfigError(
+                f"process_group={process_group!r}: this worker is not in the group, or it is not a ProcessGroup "
+                "or a DeviceMesh dimension"
+            )
+        on_cpu = any(name in str(dist.get_backend(group)) for name in ("gloo", "mpi"))
+        members = tuple(range(dist.get_world_size(group)))
+        return cls(group, members, dist.get_rank(group), torch.device("cpu") if on_cpu else device)
+
+    @property
+    def size(self) -> int:
+        return len(self.members)
+
+    @property
+    def rank(self) -> int:
+        """The global rank: what errors call this worker."""
+        return self.global_rank(self.index)
+
+    def global_rank(self, index: int) -> int:
+        return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
+
+    def _member_rank(self, member: int) -> int:
+        return self.global_rank(self.members.index(member))
+
+    @property
+    def global_ranks(self) -> list[int]:
+        return [self.global_rank(index) for index in range(self.size)]
+
+    def on_new_channel(self) -> Comm:
+        """For one more user of this group. All workers must ask in the same order."""
+        if self.group is None:
+            return self
+        return replace(self, channel=1 + next(_channels.setdefault(self.group, count())) % (2**31 // TAGS - 1))
+
+    def connected(self, carrier: Carrier = "auto") -> Comm:
+        """With connections of its own, where all workers can have them. All must ask together."""
+        if self.size == 1 or self.device.type != "cpu":
+            return self
+
+        def gather(said: bytes) -> list[bytes]:
+            return self.gather_rows(said, TAG_CONNECT)
+
+        return replace(self, mesh=connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend"))
+
+    def check_carrier(self, carrier: Carrier) -> None:
+        """Raise where sockets were asked for and there are none: on all workers, if they have asked for the same."""
+        if carrier == "sockets" and self.size > 1 and self.device.type == "cpu" and self.mesh is None:
+            here = f"; here: {problem}" if (problem := why_not()) else ""
+            raise ConfigError(f'carrier="sockets": some worker cannot have them{here}. Use carrier="auto"')
+
+    @property
+    def timeout_seconds(self) -> float:
+        """The process group's time-out."""
+        try:
+            options = self.group._get_backend(self.device).options  # type: ignore[union-attr]
+            return float(options._timeout.total_seconds())
+        except (RuntimeError, AttributeError):  # no backend that says it
+            return dist.distributed_c10d.default_pg_timeout.total_seconds()
+
+    def abandon(self) -> None:
+        """Close our connections, so that whoever waits for this worker learns it now."""
+        if self.mesh is not None:
+            self.mesh.close()
+
+    def subset(self, indices: Sequence[int]) -> Comm:
+        """Some of these workers, this one among them. Point-to-point needs no new process group."""
+        members = tuple(self.members[i] for i in indices)
+        return replace(self, members=members, index=members.index(self.members[self.index]), native=False)
+
+    def prefers_point_to_point(self) -> bool:
+        """gloo moves receive-first point-to-point at the wire's limit; accelerators' backends like collectives."""
+        return self.device.type == "cpu" or not self.native
+
+    # ---- point-to-point: every receive is posted before any send, so that no bulk send waits for the other's -------
+
+    def swap(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int) -> Pending:
+        """Send and receive byte tensors, by index of the peer."""
+        tag += TAGS * self.channel
+        receives = [(peer, message) for peer, message in incoming.items() if message.numel()]
+        sends = [(peer, message) for peer, message in outgoing.items() if message.numel()]
+        if self.device.type != "cpu":
+            return self._post_batch(
+                [(dist.irecv, *post) for post in receives] + [(dist.isend, *post) for post in sends], tag
+            )
+        if self.mesh is not None:
+            # From the next worker on: were all to begin with the same one, its link would be busy and the others idle.
+            sends.sort(key=lambda send: (send[0] - self.index) % self.size)
+            out, into = ({self.members[peer]: message for peer, message in some} for some in (sends, receives))
+            return Posted(self.mesh.post(out, into, tag), self._member_rank)
+        # What dist.irecv and dist.isend come down to, without their checks: there are dozens of messages in a step.
+        assert self.group is not None
+        works = [self._post(self.group.recv, peer, message, tag) for peer, message in receives]
+        return Pending(works + [self._post(self.group.send, peer, message, tag) for peer, message in sends])
+
+    def _post(self, operation: Any, peer: int, message: Tensor, tag: int) -> tuple[tuple[int, ...], Any]:
+        ranks = (self.global_rank(peer),)
+        try:
+            return ranks, operation([message], self.members[peer], tag)
+        except RuntimeError as problem:  # a peer known to be gone is refused when posting already
+            return ranks, Refused(problem)
+
+    def _post_batch(self, posts: Sequence[tuple[Any, int, Tensor]], tag: int) -> Pending:
+        """NCCL needs all sends and receives of a pattern launched together."""
+        batch = [
+            dist.P2POp(operation, message, group=self.group, tag=tag, group_peer=self.members[peer])
+            for operation, peer, message in posts
+        ]
+        ranks = tuple(sorted({self.global_rank(peer) for _, peer, _ in posts}))
+        return Pending([(ranks, work) for work in dist.batch_isend_irecv(batch)] if batch else [])
+
+    # ---- the two patterns of the exchanges, over either transport ---------------------------------------------------
+
+    def all_to_all(self, rows: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
+        """Row j of ``rows [size, bytes]`` goes to worker j; returns ``[size, bytes]``, row j from worker j."""
+        if collectives and self.size > 1:
+            inbox = torch.empty_like(rows)
+            return inbox, self._collective(lambda: dist.all_to_all_single(inbox, rows, group=self.group, async_op=True))
+        room = self.room(rows.shape[1])
+        inbox = room[:, : rows.shape[1]]
+        inbox[self.index] = rows[self.index]
+        return inbox, self.swap(self._peers(rows), self._peers(room), tag)
+
+    def all_gather(self, row: Tensor, tag: int, *, collectives: bool = False) -> tuple[Tensor, Pending]:
+        """``row [bytes]`` goes to everybody; returns ``[size, bytes]``."""
+        if collectives and self.size > 1:
+            inbox = row.new_empty(self.size, row.numel())
+            gather = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)  # renamed in torch 2.13
+            return inbox, self._collective(lambda: gather(inbox.view(-1), row, group=self.group, async_op=True))
+        room = self.room(row.numel())
+        inbox = room[:, : row.numel()]
+        inbox[self.index] = row
+        return inbox, self.swap(dict.fromkeys(self._peers(room), row), self._peers(room), tag)
+
+    def gather_rows(self, data: bytes, tag: int) -> list[bytes]:
+        """What every worker says, of one length, in their order. All must call it together.
+
+        Through the backend, on channel 0: workers that made their optimizers in different orders must meet to find out.
+        """
+        comm = replace(self, channel=0, mesh=None)
+        row = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
+        inbox, pending = comm.all_gather(row, tag)
+        pending.wait()
+        return [answer.cpu().numpy().tobytes() for answer in inbox]
+
+    def room(self, num_bytes: int) -> Tensor:
+        """To receive a message of so many bytes from each worker, and to see it when one is too long or too short."""
+        if self.device.type != "cpu" or not num_bytes:
+            return torch.empty(self.size, num_bytes, dtype=torch.uint8, device=self.device)
+        room = pool.empty(self.size, num_bytes + SLACK)
+        room[:, -SLACK - END :] = 0  # an earlier message must not complete one that is too short
+        return room
+
+    def all_reduce(self, values: Tensor) -> Pending:
+        """Add ``values`` up over the workers, in place, by the backend's own allreduce."""
+        return self._collective(lambda: dist.all_reduce(values, group=self.group, async_op=True))
+
+    def _peers(self, rows: Tensor) -> dict[int, Tensor]:
+        return {peer: row for peer, row in enumerate(rows) if peer != self.index}
+
+    def broadcast(self, values: Tensor) -> Pending:
+        """Overwrite ``values`` with the first worker's."""
+        return self._collective(lambda: dist.broadcast(values, group=self.group, group_src=0, async_op=True))
+
+    def _collective(self, launch: Callable[[], Any]) -> Pending:
+        others = tuple(self.global_rank(peer) for peer in range(self.size) if peer != self.index)
+        if not others:
+            return Pending([])
+        try:
+            return Pending([(others, launch())])
+        except RuntimeError as problem:
+            raise peer_error(others, problem) from problem

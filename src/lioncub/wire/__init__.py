@@ -1,0 +1,1 @@
+"""What a message looks like, and what workers conclude from the messages of all."""
