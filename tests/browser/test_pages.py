@@ -15,7 +15,6 @@ from lioncub.tools.bench import run as bench_run
 from lioncub.tools.bench.config import BenchConfig
 from lioncub.tools.bench.page import page as bench_page
 from lioncub.tools.bench.tables import tables as bench_tables
-from lioncub.tools.bench.verdict import verdicts
 from lioncub.tools.compare.records import Cell
 from lioncub.tools.report.comparison import places_of
 from lioncub.tools.report.comparison_page import page
@@ -238,7 +237,7 @@ def test_what_is_not_the_page_s_own_is_stopped(chromium: Chromium, pages: Pages)
 def test_the_benchmark_s_page_is_drawn(chromium: Chromium, pages: Pages, width: int) -> None:
     records = made_up()
     about = bench_run.describe(BenchConfig())
-    path = pages.write("bench", bench_page(records, bench_tables(records, verdicts(records)), about))
+    path = pages.write("bench", bench_page(records, bench_tables(records), about))
     tab = chromium.open(path, width=width, dark=True)
     assert tab.errors() == []
     drawn = tab.evaluate(DRAWN)

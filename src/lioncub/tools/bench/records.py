@@ -35,11 +35,6 @@ class Record:
     ratio: float | None  # that case's time over this one's: above 1, this one is faster
 
     @property
-    def read_percent(self) -> float:
-        """The time that reading the inputs takes at the ceiling, in percent of the time this took."""
-        return 100 * self.bytes_read / self.ceiling_gb_per_second / 1e9 / self.median_seconds
-
-    @property
     def seconds_per_tensor(self) -> float:
         return self.median_seconds / self.num_tensors
 

@@ -26,7 +26,6 @@ from lioncub.tools.bench.shapes import MODELS, shrunk
 from lioncub.tools.bench.small_cases import small_cases
 from lioncub.tools.bench.step_cases import missing_rivals, step_cases
 from lioncub.tools.bench.tables import tables
-from lioncub.tools.bench.verdict import Verdict, verdicts
 from lioncub.tools.reporting.machine import machine
 
 
@@ -46,11 +45,10 @@ def run_bench(config: BenchConfig, console: Console | None = None) -> list[Recor
         )
     with BenchProgress(console) as progress:
         records = timed(config, bodies, progress)
-    asked = verdicts(records)
-    grids = tables(records, asked)
+    grids = tables(records)
     for grid in grids:
         console.print(grid.to_rich())
-    for path in keep(config.out, lines(about, records, left_out, asked), page(records, grids, about)):
+    for path in keep(config.out, lines(about, records, left_out), page(records, grids, about)):
         console.print(str(path), highlight=False, soft_wrap=True)
     if config.docs is not None:
         write_docs(config.docs, about, grids)
@@ -101,19 +99,12 @@ def _done(_: int) -> None:
     """In place of what has been timed."""
 
 
-def lines(
-    about: Mapping[str, object],
-    records: Sequence[Record],
-    left_out: Mapping[str, str],
-    asked: Sequence[Verdict],
-) -> Iterator[str]:
-    """JSON objects: a "case" each, what was "left-out", and each "verdict"."""
+def lines(about: Mapping[str, object], records: Sequence[Record], left_out: Mapping[str, str]) -> Iterator[str]:
+    """JSON objects: a "case" each, and what was "left-out"."""
     for record in records:
         yield json.dumps({"kind": "case", **asdict(record), **about}, allow_nan=False)
     for name, reason in left_out.items():
         yield json.dumps({"kind": "left-out", "name": name, "reason": reason, **about})
-    for verdict in asked:
-        yield json.dumps({"kind": "verdict", **asdict(verdict), "met": verdict.met, **about}, allow_nan=False)
 
 
 def keep(out: Path, records: Iterator[str], html: str) -> tuple[Path, Path]:

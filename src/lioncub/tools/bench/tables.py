@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lioncub.tools.bench.records import Record
-from lioncub.tools.bench.verdict import Verdict
 from lioncub.tools.reporting.grid import Grid
 
 Columns = dict[str, Callable[[Record], str]]
@@ -16,7 +15,7 @@ RATIO: Columns = {"x": lambda record: "–" if record.ratio is None else f"{reco
 EACH: Columns = {"µs each": lambda record: f"{record.seconds_per_tensor * 1e6:.2f}"}
 
 
-def tables(records: Sequence[Record], verdicts: Sequence[Verdict]) -> list[Grid]:
+def tables(records: Sequence[Record]) -> list[Grid]:
     """All of them, in the order they are shown. 1T, 2T: the number of threads."""
     kernel_ceilings = [record for record in records if not record.model]
     return [
@@ -43,7 +42,6 @@ def tables(records: Sequence[Record], verdicts: Sequence[Verdict]) -> list[Grid]
             "Median; x: times as fast as AdamW(fused=True) on the same tensors.",
         ),
         _grid(records, "small", "Tiny tensors", EACH, "One call with many tensors of 16 elements, per tensor."),
-        verdict_grid(verdicts),
     ]
 
 
@@ -61,17 +59,3 @@ def _grid(records: Sequence[Record], group: str, title: str, columns: Columns, n
         for label, found in rows.items()
     ]
     return Grid(title, ["case", "body", *headings], cells, note, num_texts=2)
-
-
-def verdict_grid(verdicts: Sequence[Verdict]) -> Grid:
-    rows = [
-        [
-            verdict.what,
-            str(verdict.threads),
-            "not measured" if verdict.measured is None else f"{verdict.measured:.3g} {verdict.unit}",
-            f"{verdict.relation} {verdict.required:g} {verdict.unit}",
-            "met" if verdict.met else "NOT MET",
-        ]
-        for verdict in verdicts
-    ]
-    return Grid("What was asked for", ["figure", "threads", "measured", "required", ""], rows)

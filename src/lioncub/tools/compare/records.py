@@ -104,7 +104,6 @@ def parse_cell(line: str) -> Cell:
         values = json.loads(line, parse_constant=_refuse)
         if values.pop("kind") != KIND:
             raise ValueError("not a cell")
-        _modernise(values)
         known = {each.name for each in fields(Cell)}
         values = {name: value for name, value in values.items() if name in known}
         rules.check(values)
@@ -130,15 +129,6 @@ def read_cells(path: Path) -> list[Cell]:
         cells[cell.key] = cell
     succeeded = {cell.replaces for cell in cells.values() if not cell.error}
     return [cell for cell in cells.values() if not cell.error or cell.replaces not in succeeded]
-
-
-def _modernise(values: dict[str, Any]) -> None:
-    """Records from before 2026-11-17 shared out the step themselves, and told their run by its circumstances alone."""
-    if values.get("split"):
-        values.setdefault("update_seconds", values["split"]["update"])
-    if not values.get("run"):
-        about = values.get("machine", {})
-        values["run"] = f"{about.get('date', '')} {about.get('commit', '')} {values.get('command', '')}".strip()
 
 
 def _refuse(constant: str) -> None:
