@@ -12,11 +12,10 @@ test: $(VENV)/.dev network browser ## lint, types and every test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest tests/unit -n 2 $(PYTEST_ARGS)
-	$(BIN)/python -m pytest --ignore tests/unit --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --durations 20 $(PYTEST_ARGS)
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
-	$(BIN)/python -m pytest tests/faults tests/processes/test_bad_input.py $(PYTEST_ARGS)
+	$(BIN)/python -m pytest tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)
 
 sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
@@ -75,4 +74,4 @@ sanitized:
 	$(SANDBOX)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps . -C cmake.define.LIONCUB_SANITIZE=$(SANITIZER)
 	LD_PRELOAD="$(foreach name,$(RUNTIMES),$(shell $(CXX) -print-file-name=lib$(name).so))" \
 	  ASAN_OPTIONS=detect_leaks=0 TSAN_OPTIONS=ignore_noninstrumented_modules=1 \
-	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/unit/test_kernels.py tests/unit/test_mesh.py $(SELECT)
+	  $(SANDBOX)/bin/python -m pytest -p no:cacheprovider tests/kernels/test_kernels.py tests/transport/test_sockets.py $(SELECT)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.cluster import Cluster
+from tests.support.cluster import Cluster
 
 torch.set_num_threads(1)  # the workers need the cores
 
