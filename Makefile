@@ -3,19 +3,24 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-faults sanitize bench figures format clean network browser
+.PHONY: demo test test-slow test-all test-faults sanitize bench figures format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
 
-test: $(VENV)/.dev network browser ## lint, types and every test
+test: $(VENV)/.dev network browser ## lint, types and every fast test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
-	$(BIN)/python -m pytest --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.dev network browser ## what is slow by nature: every codec on every collective, soak, storms of kills, fuzz, labs
+	$(BIN)/python -m pytest -m slow -n 3 --durations 20 $(PYTEST_ARGS)
+
+test-all: test test-slow ## all of it
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
-	$(BIN)/python -m pytest tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m '' tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)
 
 sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"

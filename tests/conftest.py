@@ -1,4 +1,4 @@
-"""Fixtures shared by all tests."""
+"""Fixtures shared by all tests, and how they are spread over processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,14 @@ import torch
 from tests.support.cluster import Cluster
 
 torch.set_num_threads(1)  # the workers need the cores
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A file's tests stay together, in one process of pytest-xdist: they share fixtures. Unless they say otherwise."""
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")

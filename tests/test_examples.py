@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from lioncub import checkpoint
 from lioncub.live import End, Reading
 from lioncub.monitor.records import from_json
@@ -53,6 +55,7 @@ def test_the_example_trains() -> None:
     assert 1.0 <= float(found[2]) < 1.3
 
 
+@pytest.mark.slow
 def test_the_example_shows_itself_live(tmp_path: Path) -> None:
     done = torchrun("examples/train.py", "--live", str(tmp_path / "live.jsonl"))
     assert done.returncode == 0, done.stderr
@@ -62,6 +65,7 @@ def test_the_example_shows_itself_live(tmp_path: Path) -> None:
     assert isinstance(events[-1], End)
 
 
+@pytest.mark.slow
 def test_the_example_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     first = successful("examples/train.py", "--checkpoints", str(tmp_path))
     assert checkpoint.latest(tmp_path) == 200

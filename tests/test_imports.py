@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.tiers import slow
 from tests.support.torchrun import environment, script
 
 TRAIN = """
@@ -31,7 +32,7 @@ print([name for name in ("torch._dynamo", "torch._inductor", "triton", "sympy") 
 """
 
 
-@pytest.mark.parametrize("name", ["Lion", "DistributedLion", "LionCub"])
+@pytest.mark.parametrize("name", ["DistributedLion", *(pytest.param(name, marks=slow) for name in ("Lion", "LionCub"))])
 def test_no_compiler_is_imported(tmp_path: Path, name: str) -> None:
     command = [sys.executable, script(tmp_path / "train.py", TRAIN), name, str(tmp_path / "run")]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=True)

@@ -17,6 +17,8 @@ SOURCES = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "native",
 STEP = """
 import torch, lioncub
 from lioncub import kernels
+
+pytestmark = pytest.mark.slow
 assert "not built" in kernels.bodies()["native"], kernels.bodies()
 param = torch.nn.Parameter(torch.ones(3))
 param.grad = torch.tensor([1.0, -1.0, 0.0])

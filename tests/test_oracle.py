@@ -16,6 +16,8 @@ from tests.support.cluster import Cluster
 from tests.support.training import Job, assert_matches, oracle, train
 from tests.table import ROWS
 
+pytestmark = pytest.mark.slow
+
 WORKERS = (1, 2, 4, 5, 8)
 FLAT: tuple[str | Collective, ...] = ("two-phase", TwoPhase("collectives"), "gather", "server")
 SUMMING = [(bits, n) for bits in range(2, 9) for n in WORKERS if reference.summed_max_level(bits, n) >= 1]

@@ -7,10 +7,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.support.paths import TRAIN
 from tests.support.seeds import chance
 from tests.support.torchrun import torchrun
 from tests.support.train_script import Config, Fault
+
+pytestmark = pytest.mark.slow
 
 NUM_WORKERS = 4
 STEPS = 3_000

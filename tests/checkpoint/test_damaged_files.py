@@ -25,8 +25,8 @@ from lioncub.errors import CheckpointError, NoCheckpointError
 from lioncub.tools.checkpoints import CheckpointConfig, run_verify
 from tests.support.checkpointing import Job, same
 from tests.support.cluster import Cluster
+from tests.support.tiers import counts
 
-CASES = 1000
 SEED = int(os.environ.get("LIONCUB_FAULT_SEED") or random.SystemRandom().getrandbits(32))
 WORKERS = [f"worker-{worker:05}.safetensors" for worker in range(3)]
 TENSORS = ["weights.safetensors", *WORKERS]
@@ -327,12 +327,13 @@ def _save(rank: int, group: dist.ProcessGroup, folder: Path) -> None:
     job.save(folder, 5)
 
 
-def test_no_damage_and_no_forgery_loads(cluster: Cluster, tmp_path: Path) -> None:
+@counts("cases", fast=100, full=1000)
+def test_no_damage_and_no_forgery_loads(cluster: Cluster, tmp_path: Path, cases: int) -> None:
     print(f"LIONCUB_FAULT_SEED={SEED}")
     cluster.run(3, _save, tmp_path / "sound")
     job, draw = Job(), random.Random(SEED)
     before = job.everything()
-    for case in range(CASES):
+    for case in range(cases):
         damage = draw.choice(DAMAGES + FORGERIES)
         run = tmp_path / str(case) / "run"
         shutil.copytree(tmp_path / "sound", run)

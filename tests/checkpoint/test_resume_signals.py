@@ -37,6 +37,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return run_to_the_end(tmp_path_factory.mktemp("undisturbed"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "everybody"),
     [(signal.SIGTERM, False), (signal.SIGINT, False), (signal.SIGTERM, True)],

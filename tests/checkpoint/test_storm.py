@@ -25,6 +25,8 @@ from tests.support.seeds import chance
 from tests.support.torchrun import LAUNCHER, children, seconds_until_gone, started
 from tests.support.train_script import Config
 
+pytestmark = pytest.mark.slow
+
 KILLS = int(os.environ.get("LIONCUB_STORM_KILLS", "5"))
 STEPS = 150 * KILLS
 EVERY = 20

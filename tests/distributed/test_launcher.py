@@ -18,6 +18,8 @@ from tests.support.paths import TRAIN
 from tests.support.torchrun import LAUNCHER, children, seconds_until_gone, started, torchrun, wait_for
 from tests.support.train_script import Config
 
+pytestmark = pytest.mark.slow
+
 NUM_WORKERS = 2
 MOST_SECONDS = 10.0
 

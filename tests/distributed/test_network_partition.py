@@ -18,6 +18,8 @@ from lioncub.tools.lab.session import free_port, running
 from tests.support.paths import TRAIN
 from tests.support.train_script import Config
 
+pytestmark = pytest.mark.slow
+
 FOOTING = find_footing()
 HOSTS = 4
 TIMEOUT_SECONDS = 6.0

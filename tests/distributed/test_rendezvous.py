@@ -19,6 +19,8 @@ from pathlib import Path
 import torch, torch.distributed as dist
 import lioncub
 
+pytestmark = pytest.mark.slow
+
 with lioncub.distributed.init("gloo", timeout=timedelta(seconds=20)) as world:
     total = torch.ones(1)
     dist.all_reduce(total)

@@ -16,6 +16,8 @@ from tests.support.seeds import chance
 from tests.support.torchrun import environment, free_port
 from tests.support.train_script import Config, Fault
 
+pytestmark = pytest.mark.slow
+
 NUM_WORKERS = 4
 TIMEOUT_SECONDS = 8.0
 

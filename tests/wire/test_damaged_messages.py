@@ -22,9 +22,8 @@ from lioncub.wire.headers import Flags, Header
 from tests.support.cluster import Cluster
 from tests.support.seeds import chance
 from tests.support.small_model import loss_of, make_model, weights
+from tests.support.tiers import counts
 
-CASES = 5_000
-REAL_CASES = 5_000
 HEADER = Header(rank=0, bucket=1, step=2, plan=3, hyper=4, fingerprint=5, present=(True,) * 70)
 
 
@@ -50,9 +49,10 @@ def forged(numbers: random.Random) -> Header:
     return replace(HEADER, rank=1, **{field: wrong})
 
 
-def test_headers() -> None:
+@counts("cases", fast=500, full=5_000)
+def test_headers(cases: int) -> None:
     numbers, sealed = chance("headers"), HEADER.pack().numpy().tobytes()
-    for _ in range(CASES // 2):
+    for _ in range(cases // 2):
         with pytest.raises(WireError):
             Header.parse(damaged(sealed, numbers))
         sent = forged(numbers)
@@ -60,9 +60,10 @@ def test_headers() -> None:
             check([HEADER, Header.unpack(sent.pack()), HEADER], quorum=1, what="a bucket")
 
 
-def test_seals() -> None:
+@counts("cases", fast=500, full=5_000)
+def test_seals(cases: int) -> None:
     numbers = chance("seals")
-    for _ in range(CASES):
+    for _ in range(cases):
         count, width = numbers.randint(1, 4), 8 * numbers.randint(1, 12)
         payload = torch.frombuffer(bytearray(numbers.randbytes(count * width)), dtype=torch.uint8)
         rows = checksums.with_seal(payload.view(count, width), device=torch.device("cpu"))
@@ -117,13 +118,13 @@ def tampering(kind: str, phase: int, seed: int) -> Iterator[None]:
         Comm.swap, Header.pack = swap, pack  # type: ignore[method-assign]
 
 
-def _votes_on_a_bad_wire(rank: int, group: dist.ProcessGroup, seed: int) -> list[str]:
+def _votes_on_a_bad_wire(rank: int, group: dist.ProcessGroup, seed: int, cases: int) -> list[str]:
     model, numbers = make_model(), random.Random(seed)
     optimizer = DistributedLion(
         model.named_parameters(), 1e-2, process_group=group, collective="two-phase", overlap=False
     )
     said, before = [], weights(model)
-    for case in range(REAL_CASES):
+    for case in range(cases):
         optimizer.zero_grad()
         loss_of(model, rank, case).backward()
         victim, kind = numbers.randrange(group.size()), numbers.choice(KINDS)
@@ -139,10 +140,11 @@ def _votes_on_a_bad_wire(rank: int, group: dist.ProcessGroup, seed: int) -> list
     return said
 
 
-def test_bad_messages_on_the_wire_stop_the_step_on_all_workers(cluster: Cluster) -> None:
+@counts("cases", fast=200, full=5_000)
+def test_bad_messages_on_the_wire_stop_the_step_on_all_workers(cluster: Cluster, cases: int) -> None:
     seed = chance("wire").randrange(2**31)
-    for said in cluster.run(3, _votes_on_a_bad_wire, seed):
-        assert len(said) == REAL_CASES
+    for said in cluster.run(3, _votes_on_a_bad_wire, seed, cases):
+        assert len(said) == cases
         assert {text.split(":")[0] for text in said} == set(KINDS)
         damaged = [text for text in said if not text.startswith("forged")]
         assert all("WireError" in text and "got damaged bytes from worker" in text for text in damaged)

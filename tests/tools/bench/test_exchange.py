@@ -17,6 +17,7 @@ from lioncub.tools.lab.rates import BURST_BYTES
 FOOTING = find_footing()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
 def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
     docs = tmp_path / "page.md"

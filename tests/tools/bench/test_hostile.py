@@ -11,6 +11,7 @@ from lioncub.tools.data.stdlib import load_stdlib
 STEPS = 60
 
 
+@pytest.mark.slow
 def test_a_vote_bears_liars_up_to_half_and_an_average_none_that_shouts() -> None:
     text = load_stdlib().train.long()
     start = starting_loss(text)

@@ -16,6 +16,8 @@ from lioncub.tools.compare.methods import METHODS
 from lioncub.tools.compare.run import run_compare
 from lioncub.tools.lab.footing import find_footing
 
+pytestmark = pytest.mark.slow
+
 FOOTING = find_footing()
 networked = pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
 

@@ -111,6 +111,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 @networked
 def test_torchrun_agents_meet_over_the_network(tmp_path: Path) -> None:
     train = script(tmp_path / "train.py", TRAIN)
@@ -181,6 +182,7 @@ def wait_until(true: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+@pytest.mark.slow
 @networked
 def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**32)
@@ -207,6 +209,7 @@ def test_killed_at_any_moment_it_leaves_nothing(tmp_path: Path) -> None:
         assert interfaces() == interfaces_before
 
 
+@pytest.mark.slow
 @networked
 def test_clean_ends_a_lab_that_its_owner_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
@@ -229,6 +232,7 @@ def test_clean_ends_a_lab_that_its_owner_left(tmp_path: Path, monkeypatch: pytes
     assert "nothing to clean" in finish(lab("clean"))[1]
 
 
+@pytest.mark.slow
 def test_without_a_network_the_hosts_are_on_loopback(tmp_path: Path) -> None:
     footing = Footing("loopback", networked=False, reason="because")
     config = LabConfig(command=(script(tmp_path / "train.py", TRAIN),), hosts=2)
@@ -241,6 +245,7 @@ def test_without_a_network_the_hosts_are_on_loopback(tmp_path: Path) -> None:
     assert "rank 1 of 2: 2 unshaped" in said
 
 
+@pytest.mark.slow
 def test_loopback_hosts_end_with_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     footing = Footing("loopback", networked=False)
     token = f"{os.getpid()}-loopback"
@@ -275,6 +280,7 @@ def test_output_that_nobody_reads_ends_the_lab() -> None:
     assert process.wait() == 130
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("victim", ["owner", "lab"])
 def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: str) -> None:
     token = f"{os.getpid()}-killed"
