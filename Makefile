@@ -62,7 +62,7 @@ $(VENV)/.torch: constraints.txt
 NATIVE := pyproject.toml CMakeLists.txt $(wildcard native/*)
 
 $(VENV)/.demo: $(VENV)/.torch $(NATIVE)
-	$(PIP) -e '.[cli]'
+	$(PIP) -e '.[report]'
 	touch $@
 
 $(VENV)/.dev: $(VENV)/.torch $(NATIVE)

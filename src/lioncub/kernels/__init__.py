@@ -20,6 +20,7 @@ from lioncub.kernels.dispatch import (
     majority,
     sample,
     using,
+    warn_without_native,
 )
 from lioncub.kernels.operands import (
     Cut,
@@ -63,4 +64,5 @@ __all__ = [
     "noise_key",
     "sample",
     "using",
+    "warn_without_native",
 ]

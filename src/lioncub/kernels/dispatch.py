@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import Protocol
 
 import torch
@@ -64,6 +66,14 @@ def body_name(device: torch.device, dtype: torch.dtype) -> str:
     if device.type == "cuda" and dtype == torch.float32 and not triton_ops.why_not():
         return "triton"
     return "torch"
+
+
+@cache
+def warn_without_native() -> None:
+    """Once a process: CPU tensors take kernels that are several times slower, because the C++ ones are not there."""
+    if problem := native.why_not():
+        message = f"lioncub computes with slower kernels: {problem}. `lioncub doctor` says what to do"
+        warnings.warn(message, RuntimeWarning, stacklevel=4)
 
 
 def body_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Body:

@@ -162,7 +162,9 @@ def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, reco
     """Those that this worker feeds. Packages are imported by those who ask for them."""
     sinks: list[Sink] = []
     if dashboard and worker == 0:
-        sinks.append(_dashboard())
+        from lioncub.tools.live.dashboard import Dashboard
+
+        sinks.append(Dashboard())
     if tensorboard is not None:
         from lioncub.monitor.tensorboard import TensorBoard
 
@@ -172,14 +174,6 @@ def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, reco
         path = Path(records)
         sinks.append(Records(path.with_suffix(f".worker-{worker}{path.suffix}") if worker else path))
     return sinks
-
-
-def _dashboard() -> Sink:
-    try:
-        from lioncub.tools.live.dashboard import Dashboard
-    except ModuleNotFoundError as missing:
-        raise ConfigError(f"the dashboard needs {missing.name}: pip install 'lioncub[live]'") from missing
-    return Dashboard()
 
 
 def _describe(optimizer: Optimizer) -> str:

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub.errors import ConfigError
+from lioncub.kernels import warn_without_native
 from lioncub.step.huge_pages import zeros_like_all
 from lioncub.step.validation import check_group, checked_momentum_dtype
 
@@ -41,6 +42,9 @@ class MomentumOptimizer(PlainOptimizer):
         super().__init__(params, defaults)
         if not any(group["params"] for group in self.param_groups):
             raise ConfigError("the parameter groups are empty: pass model.parameters() of a model that has any")
+
+        if any(param.device.type == "cpu" for group in self.param_groups for param in group["params"]):
+            warn_without_native()
 
     momentum_format = torch.contiguous_format
     """The memory order of momenta."""

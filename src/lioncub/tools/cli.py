@@ -5,20 +5,15 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-try:
-    import plotly  # noqa: F401
-    import rich  # noqa: F401
-    import typer
-    from typer.core import TyperCommand
-except ModuleNotFoundError as missing:
-    print(f"the command line needs {missing.name}: pip install 'lioncub[cli]'", file=sys.stderr)
-    raise SystemExit(2) from None
+import typer
+from typer.core import TyperCommand
 
 from lioncub._version import __version__
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.tools.bench.config import BenchConfig
 from lioncub.tools.bench.exchange_config import ExchangeConfig
-from lioncub.tools.compare.config import CompareConfig
+from lioncub.tools.compare.config import JOBS, CompareConfig
+from lioncub.tools.compare.methods import METHODS
 from lioncub.tools.data.config import DataConfig
 from lioncub.tools.lab.config import LabConfig
 from lioncub.tools.report.config import ReportConfig
@@ -108,11 +103,17 @@ def lab(
     raise typer.Exit(run_lab(config))
 
 
+def named_methods() -> str:
+    return "; ".join(f"{name} ({label})" for name, label in METHODS.items())
+
+
 @app.command()
 def compare(
-    job: Annotated[str, typer.Option(help="What is trained.")] = CompareConfig.job,
+    job: Annotated[str, typer.Option(help=f"What is trained: {', '.join(JOBS)}.")] = CompareConfig.job,
     data: Annotated[str, typer.Option(help="What a GPT learns from: enwik8, stdlib, auto.")] = CompareConfig.data,
-    methods: Annotated[str, typer.Option(help="Separated by commas.")] = ",".join(CompareConfig.methods),
+    methods: Annotated[
+        str, typer.Option(help=f"Some, separated by commas: {named_methods()}.", show_default="all")
+    ] = ",".join(CompareConfig.methods),
     rates: Annotated[str, typer.Option(help="Of the links, separated by commas.")] = ",".join(CompareConfig.rates),
     hosts: Annotated[str, typer.Option(help="Numbers of hosts.")] = ",".join(map(str, CompareConfig.hosts)),
     examples: Annotated[str, typer.Option(help="Tokens or images per host and step.")] = ",".join(
@@ -293,7 +294,8 @@ def report(
     """Show the records of comparisons: tables here, and a page with plots."""
     from lioncub.tools.report.run import run_report
 
-    run_report(ReportConfig(records=tuple(records), out=out, docs=docs))
+    page = run_report(ReportConfig(records=tuple(records), out=out, docs=docs))
+    raise typer.Exit(0 if page else 2)
 
 
 CheckpointFolder = Annotated[Path, typer.Argument(help="The folder of a run's checkpoints, or of one of them.")]

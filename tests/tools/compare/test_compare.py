@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from lioncub.errors import ConfigError
+from lioncub.tools.cli import app
 from lioncub.tools.compare import rules, run
 from lioncub.tools.compare.builders import BUILDERS
-from lioncub.tools.compare.config import CompareConfig, WorkerConfig
+from lioncub.tools.compare.config import JOBS, CompareConfig, WorkerConfig
 from lioncub.tools.compare.errors import CompareError
 from lioncub.tools.compare.methods import METHODS
 from lioncub.tools.compare.records import Cell, Point, parse_cell, read_cells
+from lioncub.tools.jobs import catalogue
 from tests.support.paths import DOCS
 
 RECORDS = DOCS / "records"
@@ -43,6 +46,14 @@ def cell(method: str = "vote", **given: Any) -> Cell:
     return Cell(method=method, **(usual | given))
 
 
+def test_help_lists_all_jobs_and_methods() -> None:
+    said = CliRunner().invoke(app, ["compare", "--help"], env={"COLUMNS": "200"}).output
+    listed = " ".join(said.replace("│", " ").split())
+    assert f"What is trained: {', '.join(JOBS)}." in listed
+    assert all(f"{name} ({label})" in listed for name, label in METHODS.items())
+    assert set(JOBS) == set(catalogue.JOBS)
+
+
 def test_every_method_has_a_builder() -> None:
     assert list(BUILDERS) == list(METHODS)
 
@@ -50,6 +61,7 @@ def test_every_method_has_a_builder() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
+        ({"job": "gpt"}, "there is no job 'gpt': choose from gpt-230k, "),
         ({"methods": ("votes",)}, "there is no method 'votes': choose from compute, ddp-lion"),
         ({"methods": ()}, "methods must be one or more"),
         ({"rates": ("1gbit", "1gbit")}, "rates must be one or more different"),

@@ -14,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub.errors import ConfigError
-from lioncub.tools.cli import app
+from lioncub.tools.cli import app, main
 from lioncub.tools.lab import footing, ledger, processes, run
 from lioncub.tools.lab.config import LabConfig
 from lioncub.tools.lab.footing import Footing
@@ -202,3 +202,18 @@ def test_scratch_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: py
         assert not dead.exists()
         assert mine.exists()
     assert not mine.exists()
+
+
+def test_a_script_that_is_not_there_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def no_lab() -> Footing:
+        raise AssertionError("nothing is to be started")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(run, "find_footing", no_lab)
+    monkeypatch.setattr(sys, "argv", ["lioncub", "lab", "--", "missing.py"])
+    said = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", said)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said.getvalue() == "error: there is no script missing.py: give its path from this folder\n"

@@ -19,13 +19,13 @@ from lioncub.tools.bench.config import BenchConfig
 from lioncub.tools.bench.docs import sentence, write_docs
 from lioncub.tools.bench.kernel_cases import kernel_cases
 from lioncub.tools.bench.measure import Timing, measure, pooled
-from lioncub.tools.bench.page import page
 from lioncub.tools.bench.progress import BenchProgress
 from lioncub.tools.bench.records import Record, records_of
 from lioncub.tools.bench.shapes import MODELS, shrunk
 from lioncub.tools.bench.small_cases import small_cases
 from lioncub.tools.bench.step_cases import missing_rivals, step_cases
 from lioncub.tools.bench.tables import tables
+from lioncub.tools.reporting.extra import why_no_page
 from lioncub.tools.reporting.machine import machine
 
 
@@ -48,8 +48,15 @@ def run_bench(config: BenchConfig, console: Console | None = None) -> list[Recor
     grids = tables(records)
     for grid in grids:
         console.print(grid.to_rich())
-    for path in keep(config.out, lines(about, records, left_out), page(records, grids, about)):
-        console.print(str(path), highlight=False, soft_wrap=True)
+    console.print(str(keep(config.out, lines(about, records, left_out))), highlight=False, soft_wrap=True)
+    if problem := why_no_page():
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    else:
+        from lioncub.tools.bench.page import page  # here: what draws is an extra
+
+        page_path = config.out / "kernels.html"
+        page_path.write_text(page(records, grids, about), encoding="utf-8")
+        console.print(str(page_path), highlight=False, soft_wrap=True)
     if config.docs is not None:
         write_docs(config.docs, about, grids)
     return records
@@ -107,10 +114,9 @@ def lines(about: Mapping[str, object], records: Sequence[Record], left_out: Mapp
         yield json.dumps({"kind": "left-out", "name": name, "reason": reason, **about})
 
 
-def keep(out: Path, records: Iterator[str], html: str) -> tuple[Path, Path]:
-    """Write both files and return where they are."""
-    records_path, page_path = out / "kernels.jsonl", out / "kernels.html"
+def keep(out: Path, records: Iterator[str]) -> Path:
+    """Write the records and return where they are."""
+    path = out / "kernels.jsonl"
     out.mkdir(parents=True, exist_ok=True)
-    records_path.write_text("".join(f"{line}\n" for line in records), encoding="utf-8")
-    page_path.write_text(html, encoding="utf-8")
-    return records_path, page_path
+    path.write_text("".join(f"{line}\n" for line in records), encoding="utf-8")
+    return path

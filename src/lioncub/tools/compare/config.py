@@ -13,6 +13,12 @@ from lioncub.errors import ConfigError
 from lioncub.tools.compare.methods import METHODS
 from lioncub.tools.lab.config import MAX_HOSTS, UNSHAPED, parse_rate
 
+JOBS = (
+    *("gpt-230k", "gpt-230k-finetune", "gpt-normal-480k", "llama-400k", "vit-200k", "resnet-170k"),
+    *("gpt-1m", "gpt-10m", "gpt-50m", "vit-1m", "vit-10m", "vit-19m", "resnet-1m", "resnet-10m", "resnet-11m"),
+)
+"""The names of :data:`lioncub.tools.jobs.catalogue.JOBS`, known without importing torch."""
+
 MOST_EXAMPLES, MOST_SEED = 1_000_000, 2**31 - 1
 
 
@@ -56,6 +62,8 @@ class CompareConfig:
     out: Path = Path("compare-out")
 
     def __post_init__(self) -> None:
+        if self.job not in JOBS:
+            raise ConfigError(f"there is no job {self.job!r}: choose from {', '.join(JOBS)}")
         for method in self.methods:
             if method not in METHODS:
                 raise ConfigError(f"there is no method {method!r}: choose from {', '.join(METHODS)}")

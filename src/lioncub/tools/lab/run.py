@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.console import Console
 
@@ -28,6 +29,8 @@ from lioncub.tools.reporting.units import counted
 def run_lab(config: LabConfig, console: Console | None = None) -> int:
     """Build the lab, run the command on every host, take the lab down. The exit code of the first host that failed."""
     console = Console(stderr=True) if console is None else console
+    if not config.dry_run:
+        check_script(config.command[0])
     footing = find_footing()
     plan = plan_of(config, networked=footing.networked, port=free_port(footing))
     console.print(describe(config, footing), markup=False, highlight=False, soft_wrap=True)
@@ -41,6 +44,12 @@ def run_lab(config: LabConfig, console: Console | None = None) -> int:
         config.counters.unlink(missing_ok=True)  # of an earlier lab
     with running(plan, footing) as process:
         return process.wait()
+
+
+def check_script(path: str) -> None:
+    """Before anything is started: torchrun would say so in a traceback for each worker."""
+    if path.endswith(".py") and not Path(path).is_file():
+        raise ConfigError(f"there is no script {path}: give its path from this folder")
 
 
 def describe(config: LabConfig, footing: Footing) -> str:

@@ -12,19 +12,22 @@ from rich.console import Console
 from lioncub.tools.compare.records import Cell, read_cells
 from lioncub.tools.report import provenance
 from lioncub.tools.report.comparison import Place, places_of
-from lioncub.tools.report.comparison_page import page
 from lioncub.tools.report.config import MARKERS, ReportConfig
 from lioncub.tools.report.errors import ReportError
 from lioncub.tools.report.experiments import experiments
 from lioncub.tools.report.headline import headline
 from lioncub.tools.report.tables import NARROW_NOTE, table, tables
 from lioncub.tools.reporting.docs import fenced
+from lioncub.tools.reporting.extra import why_no_page
 from lioncub.tools.reporting.files import write_whole
 from lioncub.tools.reporting.texts import one_line
 
 
-def run_report(config: ReportConfig, console: Console | None = None) -> Path:
-    """Print a table for each place; write the page, and the table into the document if one is given."""
+def run_report(config: ReportConfig, console: Console | None = None) -> Path | None:
+    """Print a table for each place; write the page, and the table into the document if one is given.
+
+    Returns the page's path; None where it cannot be drawn, which is printed.
+    """
     console = Console() if console is None else console
     cells = read_records(config.records)
     places = places_of(cells)
@@ -32,10 +35,15 @@ def run_report(config: ReportConfig, console: Console | None = None) -> Path:
         console.print(grid.to_rich())
     for text in (NARROW_NOTE, headline(cells)):
         console.print(one_line(text), markup=False, highlight=False)
-    write(config.page_path, page(places))
-    console.print(str(config.page_path), markup=False, highlight=False, soft_wrap=True)
     if config.docs is not None:
         MARKERS.write(config.docs, markdown(places))
+    if problem := why_no_page():
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+        return None
+    from lioncub.tools.report.comparison_page import page  # here: what draws is an extra
+
+    write(config.page_path, page(places))
+    console.print(str(config.page_path), markup=False, highlight=False, soft_wrap=True)
     return config.page_path
 
 

@@ -15,16 +15,15 @@ from time import monotonic
 import torch
 from rich.console import Console
 
+from lioncub.errors import ConfigError
+from lioncub.tools.reporting.extra import why_no_page
 from lioncub.tools.reporting.grid import Grid
 from lioncub.tools.reporting.lines import append_line
-from lioncub.tools.reporting.pictures import draw
 from lioncub.tools.reporting.progress import progress_bar
 from lioncub.tools.study.config import EFFORT, StudyConfig
 from lioncub.tools.study.effort import effort_tables
 from lioncub.tools.study.errors import StudyError
-from lioncub.tools.study.page import page
 from lioncub.tools.study.plan import remaining
-from lioncub.tools.study.plots import pictures
 from lioncub.tools.study.presets import PRESETS
 from lioncub.tools.study.records import Run, Spec, read_runs
 from lioncub.tools.study.tables import tables
@@ -88,8 +87,13 @@ def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
         grids[EFFORT] = effort_tables(preset, config.chosen, runs)
     for grid in chain.from_iterable(grids.values()):
         console.print(grid.to_rich())
-    config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")
-    console.print(f"The page: {config.page_path}", markup=False, highlight=False, soft_wrap=True)
+    if problem := why_no_page():
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    else:
+        from lioncub.tools.study.page import page  # here: what draws is an extra
+
+        config.page_path.write_text(page(preset, config.chosen, runs), encoding="utf-8")
+        console.print(f"The page: {config.page_path}", markup=False, highlight=False, soft_wrap=True)
     if config.docs is not None:
         document(config, runs, grids)
 
@@ -97,6 +101,11 @@ def show(config: StudyConfig, runs: Sequence[Run], console: Console) -> None:
 def document(config: StudyConfig, runs: Sequence[Run], grids: Mapping[str, Sequence[Grid]]) -> None:
     """Write the tables into the document, and draw its pictures."""
     assert config.docs is not None
+    if problem := why_no_page():
+        raise ConfigError(problem)
+    from lioncub.tools.reporting.pictures import draw
+    from lioncub.tools.study.plots import pictures
+
     preset = PRESETS[config.preset]
     drawings = {name: pictures(preset, [name], runs, prefix=f"study-{config.preset}") for name in config.chosen}
     for name, markers in config.markers.items():
