@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+TIER   ?= not slow
 
-.PHONY: demo test test-slow test-all test-faults sanitize bench figures format clean network browser
+.PHONY: demo test test-slow test-all coverage test-faults sanitize bench figures format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
@@ -18,6 +19,12 @@ test-slow: $(VENV)/.dev network browser ## what is slow by nature: every codec o
 	$(BIN)/python -m pytest -m slow -n 3 --durations 20 $(PYTEST_ARGS)
 
 test-all: test test-slow ## all of it
+
+coverage: $(VENV)/.dev network ## lines and branches of the library that the fast tests run, subprocesses included; TIER= for all tests
+	mkdir -p build/coverage && rm -f build/coverage/*
+	$(BIN)/coverage run -m pytest -n 3 -m "$(TIER)" $(PYTEST_ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report --skip-covered --show-missing
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest -m '' tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)

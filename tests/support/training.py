@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -49,6 +49,16 @@ class Job:
             g = g.clone()
             g.view(-1)[-1] = float("nan")
         return g
+
+
+SHORT = Job(steps=6, memory=0.03, warmup=3)
+"""The memory grows for three steps, and the learning rate rises for as many."""
+LOSSY = replace(
+    SHORT,
+    absent=tuple((s, w, tensor) for s in range(6) for w in range(4) for tensor in (2, 7) if (s + w + tensor) % 3 == 0),
+    broken=((0, 1, 7), (3, 0, 0), (5, 1, 8)),
+)
+"""Some gradients are missing, and some are not finite."""
 
 
 @cache
