@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
+from lioncub.records import Plain
 from lioncub.tools.compare.methods import COMPUTE_ALONE
 from lioncub.tools.compare.records import Cell, Point
 
@@ -39,7 +40,7 @@ METHODS = {
     "cub-8": Method(label="Lion Cub 8 bits", bits=9.3, floor=1.38),
     COMPUTE_ALONE: Method(label="Compute alone", bits=0, floor=0),
 }
-MACHINE = {
+MACHINE: dict[str, Plain] = {
     "cpu": "A processor",
     "cores": 2,
     "torch": "2.13.0",

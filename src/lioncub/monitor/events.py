@@ -1,17 +1,26 @@
-"""What a monitor tells its sinks."""
+"""What a monitor tells its sinks. Annotations are also the format of the events' records, and its limits."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta
+
+from lioncub.records import LEAST, Amount, Count
+
+Time = Annotated[float, Meta(ge=0, lt=1e11)]
+"""Seconds since 1970: durations between such times can be written as days and hours."""
+Loss = Annotated[float, Meta(gt=-1e300, lt=1e300)]
+Share = Annotated[float, Meta(ge=0, le=1 + LEAST)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Start:
     """A job begins, or begins again."""
 
-    time: float
-    """Seconds since 1970."""
-    worker: int
+    time: Time
+    worker: Count
     optimizer: str
     """Its class, its codecs and the number of its parameters."""
 
@@ -20,16 +29,16 @@ class Start:
 class Exchange:
     """What workers told one another: per step, means over a reading's steps unless it says otherwise."""
 
-    seconds_encoding: float
-    seconds_waited: float
-    seconds_applying: float
-    bytes_sent: float
-    bytes_received: float
-    bits_per_parameter: float
-    agreement: float | None
-    voters: int
+    seconds_encoding: Amount
+    seconds_waited: Amount
+    seconds_applying: Amount
+    bytes_sent: Amount
+    bytes_received: Amount
+    bits_per_parameter: Amount
+    agreement: Share | None
+    voters: Count
     """The fewest of any step."""
-    abstentions: tuple[int, ...]
+    abstentions: tuple[Count, ...]
     """The workers that abstained, each as often as there were steps in which it did."""
 
 
@@ -37,14 +46,13 @@ class Exchange:
 class Reading:
     """The figures of a few steps, means per step."""
 
-    time: float
-    """Seconds since 1970."""
-    step: int
+    time: Time
+    step: Count
     """The number of the last of these steps."""
-    num_steps: int
-    seconds: float
+    num_steps: Count
+    seconds: Amount
     """From the end of a step to the end of the next."""
-    loss: float | None
+    loss: Loss | None
     exchange: Exchange | None
     """None for optimizers that are not lioncub's."""
 
@@ -64,11 +72,11 @@ class Reading:
 class Finding:
     """A failure signature that was seen, told once when it begins."""
 
-    step: int
+    step: Count
     signature: str
     message: str
     remedy: str
-    workers: tuple[int, ...] = ()
+    workers: tuple[Count, ...] = ()
     """Whom it is about, where that is known."""
 
 
@@ -76,7 +84,7 @@ class Finding:
 class End:
     """The job has left the monitor."""
 
-    time: float
+    time: Time
     error: str
     """What it ended with; "" if all went well."""
 

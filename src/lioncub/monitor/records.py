@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from lioncub.errors import ConfigError
-from lioncub.monitor.events import End, Event, Exchange, Finding, Reading, Start
-from lioncub.monitor.rules import EXCHANGE, RULES, check
+from lioncub.monitor.events import End, Event, Finding, Reading, Start
+from lioncub.records import from_line, to_line
 
 KINDS: dict[str, type[Event]] = {"start": Start, "reading": Reading, "finding": Finding, "end": End}
 
@@ -39,29 +37,11 @@ class Records:
 
 def to_json(event: Event) -> str:
     """The event on one line. A loss that is not finite becomes null."""
-    kind = next(kind for kind, cls in KINDS.items() if isinstance(event, cls))
-    values = asdict(event)
     if isinstance(event, Reading) and event.loss is not None and not math.isfinite(event.loss):
-        values["loss"] = None
-    return json.dumps({"kind": kind, **values}, allow_nan=False)
+        event = replace(event, loss=None)
+    return to_line(next(kind for kind, cls in KINDS.items() if isinstance(event, cls)), event)
 
 
 def from_json(line: str | bytes) -> Event:
     """The inverse of :func:`to_json`; ValueError for anything else."""
-    try:
-        values: dict[str, Any] = json.loads(line, parse_constant=_refuse)
-        kind = KINDS[values.pop("kind")]
-        check(values, RULES[kind])
-        if kind is Finding:
-            values["workers"] = tuple(values["workers"])
-        if kind is Reading and values["exchange"] is not None:
-            exchange = values["exchange"]
-            check(exchange, EXCHANGE)
-            values["exchange"] = Exchange(**{**exchange, "abstentions": tuple(exchange["abstentions"])})
-        return kind(**values)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
-        raise ValueError(f"not an event: {line[:80]!r}") from problem
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
+    return from_line(line, KINDS, "an event")

@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from lioncub.tools.compare import rules
-from lioncub.tools.reporting.lines import finished_lines
+from msgspec import Meta
+
+from lioncub.records import LIMIT, Amount, Count, Plain, from_line, to_line
+from lioncub.tools.reporting.lines import read_lines
 
 KIND = "cell"
+Real = Annotated[float, Meta(ge=0, lt=1e39)]
+"""A loss, or what a training was given. No float32 is as large as the limit: losses that diverge are still numbers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Point:
     """The training after some step. Step 0 is the untrained model. The clock stands still in validation."""
 
-    step: int
-    seconds: float  # of training since the start
-    bytes_sent: int  # by host 0 since the start, from the counter of its interface
-    train_loss: float | None = None  # host 0's batch
-    validation_loss: float | None = None  # all hosts' share of the same examples
+    step: Count
+    seconds: Amount  # of training since the start
+    bytes_sent: Count  # by host 0 since the start, from the counter of its interface
+    train_loss: Real | None = None  # host 0's batch
+    validation_loss: Real | None = None  # all hosts' share of the same examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,28 +37,28 @@ class Cell:
     label: str  # as people read it
     job: str  # "gpt-10m", "vit-1m", "resnet-1m", …
     unit: str  # of the losses: "nats per byte", "nats per image"
-    hosts: int
+    hosts: Annotated[int, Meta(ge=1, lt=int(LIMIT))]
     rates: tuple[str, ...]  # of each host's link, "100mbit"; empty where nothing was shaped
-    examples: int  # tokens or images per host and step
+    examples: Count  # tokens or images per host and step
     examples_unit: str  # "tokens", "images"
-    parameters: int
-    seed: int
-    lr: float
-    weight_decay: float
+    parameters: Count
+    seed: Annotated[int, Meta(ge=0)]
+    lr: Real
+    weight_decay: Real
     data: str = ""  # what it learned from: "enwik8", "stdlib", "cifar10"
 
-    steps: int = 0  # that were timed
-    step_seconds: float = 0.0  # median
-    step_seconds_quartiles: tuple[float, float] = (0.0, 0.0)
-    update_seconds: float | None = None  # of those: moving the parameters
-    bytes_sent: float = 0.0  # per host and step: mean over the timed steps on its interface, of the host with most
-    bytes_received: float = 0.0
-    bytes_planned: float = 0.0  # the same as the method itself counts it; 0 where it does not
+    steps: Count = 0  # that were timed
+    step_seconds: Amount = 0.0  # median
+    step_seconds_quartiles: tuple[Amount, Amount] = (0.0, 0.0)
+    update_seconds: Amount | None = None  # of those: moving the parameters
+    bytes_sent: Amount = 0.0  # per host and step: mean over the timed steps on its interface, of the host with most
+    bytes_received: Amount = 0.0
+    bytes_planned: Amount = 0.0  # the same as the method itself counts it; 0 where it does not
     points: tuple[Point, ...] = ()
     error: str = ""  # why there are no figures
 
-    settings: dict[str, Any] = field(default_factory=dict)  # of the whole comparison: the key of resuming
-    machine: dict[str, Any] = field(default_factory=dict)  # processor, cores, versions, commit, date
+    settings: Mapping[str, Plain] = field(default_factory=dict)  # of the whole comparison: the key of resuming
+    machine: Mapping[str, Plain] = field(default_factory=dict)  # processor, cores, versions, commit, date
     command: str = ""
     run: str = ""  # the invocation of `lioncub compare`: figures are held against those of the same run only
 
@@ -95,24 +100,15 @@ class Cell:
         return next((p for p in self.points if p.validation_loss is not None and p.validation_loss <= loss), None)
 
     def to_json(self) -> str:
-        return json.dumps({"kind": KIND} | asdict(self), allow_nan=False)
+        return to_line(KIND, self)
 
 
 def parse_cell(line: str) -> Cell:
     """A cell from its line; ValueError if the line is something else."""
-    try:
-        values = json.loads(line, parse_constant=_refuse)
-        if values.pop("kind") != KIND:
-            raise ValueError("not a cell")
-        known = {each.name for each in fields(Cell)}
-        values = {name: value for name, value in values.items() if name in known}
-        rules.check(values)
-        values["rates"] = tuple(values["rates"])
-        values["step_seconds_quartiles"] = tuple(values["step_seconds_quartiles"])
-        values["points"] = tuple(Point(**point) for point in values["points"])
-        return Cell(**values)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not a record of a comparison: {line.strip()[:80]!r}") from error
+    cell = from_line(line, {KIND: Cell}, "a record of a comparison")
+    if not cell.error and not cell.parameters:
+        raise ValueError(f"not a record of a comparison: a model without parameters: {line.strip()[:80]!r}")
+    return cell
 
 
 def read_cells(path: Path) -> list[Cell]:
@@ -120,16 +116,6 @@ def read_cells(path: Path) -> list[Cell]:
 
     ValueError, which names the line, if one is something else.
     """
-    cells: dict[object, Cell] = {}
-    for number, line in finished_lines(path):
-        try:
-            cell = parse_cell(line)
-        except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {error}") from error
-        cells[cell.key] = cell
+    cells = {cell.key: cell for cell in read_lines(path, parse_cell)}
     succeeded = {cell.replaces for cell in cells.values() if not cell.error}
     return [cell for cell in cells.values() if not cell.error or cell.replaces not in succeeded]
-
-
-def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")

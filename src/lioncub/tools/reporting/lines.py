@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -30,6 +33,15 @@ def finished_lines(path: Path) -> Iterator[tuple[int, str]]:
     for number, line in enumerate([*lines, last] if _is_whole(last) else lines, start=1):
         if line.strip():
             yield number, line.decode()
+
+
+def read_lines(path: Path, parse: Callable[[str], T]) -> Iterator[T]:
+    """The finished lines as records; a ValueError of ``parse`` names the file and the line."""
+    for number, line in finished_lines(path):
+        try:
+            yield parse(line)
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {error}") from error
 
 
 def _is_whole(last: bytes) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
-from lioncub.tools.reporting.lines import finished_lines
+from lioncub.records import Plain, from_line, to_line
+from lioncub.tools.reporting.lines import read_lines
 
 KIND = "run"
 
@@ -71,7 +71,7 @@ class Run:
     seconds: float = 0.0
     peak_bytes: int | None = None
     """The most memory that the process had in use meanwhile; None where the system does not say."""
-    machine: dict[str, Any] = field(default_factory=dict)
+    machine: Mapping[str, Plain] = field(default_factory=dict)
     command: str = ""
 
     @property
@@ -83,23 +83,12 @@ class Run:
         return sum(last) / len(last)
 
     def to_json(self) -> str:
-        return json.dumps({"kind": KIND} | asdict(self), allow_nan=False)
+        return to_line(KIND, self)
 
 
 def parse_run(line: str) -> Run:
     """A run from its line; ValueError if the line is something else."""
-    try:
-        values = json.loads(line)
-        if values.pop("kind") != KIND:
-            raise ValueError("not a run")
-        known = {each.name for each in fields(Run)}
-        values = {name: value for name, value in values.items() if name in known}
-        values["spec"] = Spec(**values["spec"])
-        values["train_losses"] = tuple(map(float, values["train_losses"]))
-        values["held_out"] = tuple((int(step), float(loss)) for step, loss in values["held_out"])
-        return Run(**values)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"not a record of a study: {line.strip()[:80]!r}") from error
+    return from_line(line, {KIND: Run}, "a record of a study")
 
 
 def read_runs(paths: Iterable[Path]) -> list[Run]:
@@ -107,12 +96,4 @@ def read_runs(paths: Iterable[Path]) -> list[Run]:
 
     ValueError, which names the line, if one is something else.
     """
-    runs: dict[str, Run] = {}
-    for path in paths:
-        for number, line in finished_lines(path):
-            try:
-                run = parse_run(line)
-            except ValueError as error:
-                raise ValueError(f"{path}, line {number}: {error}") from error
-            runs[run.spec.key] = run
-    return list(runs.values())
+    return list({run.spec.key: run for path in paths for run in read_lines(path, parse_run)}.values())
