@@ -24,7 +24,7 @@ from lioncub.step.buckets import Bucket, plan_buckets
 from lioncub.step.hooks import GradientWatch
 from lioncub.step.huge_pages import zeros_like_all
 from lioncub.step.parameters import Slot
-from lioncub.step.pipeline import Courier, Delivery
+from lioncub.step.pipeline import CheckedStep, Pipeline
 from lioncub.step.plan import Plan
 from lioncub.step.state import MomentumOptimizer, momenta_of
 from lioncub.step.synchronizer import Synchronizer
@@ -65,7 +65,7 @@ class DistributedLion(MomentumOptimizer):
             Parameters of other types, float16 too, are rounded to nearest all the same.
         spare_momentum: keep a second momentum for each parameter, into which encoding writes the next one: a step then
             reads m and g once instead of twice. Costs as much memory as the momenta do.
-        carrier: who moves messages between CPUs: "sockets", connections of our own; "backend", the process group's,
+        carrier: who moves messages between CPUs: "sockets", which lioncub opens itself; "backend", the process group's,
             which takes longer; "auto" is the former where every worker has the C++ part of lioncub.
 
     Construction compares settings and parameters with all workers and raises on each of them if any differs.
@@ -113,7 +113,7 @@ class DistributedLion(MomentumOptimizer):
         self._carrier = checked_carrier(carrier)
         self._absent = False
         self._spares: dict[Tensor, Tensor] = {}
-        self._ready: Delivery | None = None
+        self._ready: CheckedStep | None = None
         self._stopping = False
         self._watch: GradientWatch | None = None
         defaults = {
@@ -135,7 +135,7 @@ class DistributedLion(MomentumOptimizer):
         self._quorum = checked_quorum(quorum, self._comm.size)
         self._lay_out()  # what this worker can refuse by itself it refuses before it speaks to the others
         self._comm = self._comm.on_new_channel().connected(self._carrier)
-        self._courier = Courier(self._comm)
+        self._pipeline = Pipeline(self._comm)
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
         self._comm.check_carrier(self._carrier)
@@ -235,18 +235,18 @@ class DistributedLion(MomentumOptimizer):
         """
         self._check_usable()
         if self._plan_changed():
-            self._courier.call_off(self._buckets, self._stamp(Flags.REPLANNING))
+            self._pipeline.cancel(self._buckets, self._stamp(Flags.REPLANNING))
             self._refresh_plan()
         self._ready = None
-        stamp = self._stamp(self._courier.verdict() | self._wishes())
+        stamp = self._stamp(self._pipeline.changes() | self._wishes())
         for bucket in self._buckets:
-            if not self._courier.carries(bucket):
-                self._courier.ship(bucket, stamp)
+            if not self._pipeline.has_sent(bucket):
+                self._pipeline.send(bucket, stamp)
         if self._synchronizer:
-            self._courier.ship_momenta(self._synchronizer, self._step)
+            self._pipeline.send_momenta(self._synchronizer, self._step)
         if self._watch:
             self._watch.reset()
-        self._ready = self._courier.deliver(self._quorum, self._repair if self._repairs else None)
+        self._ready = self._pipeline.complete(self._quorum, self._repair if self._repairs else None)
 
     @torch.no_grad()
     def apply(self) -> None:
@@ -270,7 +270,7 @@ class DistributedLion(MomentumOptimizer):
         if self._plan_changed():
             self._refresh_plan()
         for bucket in plan_buckets(self._everything, self._comm, self._collective, self._bucket_numel):
-            self._courier.average(bucket.slots, self._step)
+            self._pipeline.average(bucket.slots, self._step)
 
     def ask_to_stop(self) -> None:
         """Ask all workers, in the headers of the coming step, to stop after it: ``stats.stopping`` then names this
@@ -281,7 +281,7 @@ class DistributedLion(MomentumOptimizer):
         """What the coming step will send and receive: every bucket's collective and momentum synchronisation."""
         total = Traffic()
         for bucket in self._buckets:
-            total += bucket.traffic(self._comm)
+            total += bucket.traffic
         if self._synchronizer:
             total += self._synchronizer.traffic(self._step)
         return total
@@ -324,11 +324,11 @@ class DistributedLion(MomentumOptimizer):
         plan = Plan.of(self._trained, self._buckets, self._settings())
         self._plan_number = plan.number
         if self._comm.size > 1:
-            self._courier.nonce = agree(self._comm, plan.text, [slot.param for slot in self._everything])
+            self._pipeline.nonce = agree(self._comm, plan.text, [slot.param for slot in self._everything])
         self._dirty = False
         if not self._overlap:
             return
-        watch = GradientWatch(self._buckets, self._ship_early, self._courier.note_change)
+        watch = GradientWatch(self._buckets, self._send_early, self._pipeline.note_change)
         if self._watch:
             self._watch.close()
             watch.paused = self._watch.paused
@@ -349,7 +349,7 @@ class DistributedLion(MomentumOptimizer):
         return settings
 
     def _check_usable(self) -> None:
-        self._courier.check_usable()
+        self._pipeline.check_usable()
         unaware = self.process_group is None and self._comm.group is None
         if unaware and dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
             raise ConfigError(
@@ -357,7 +357,7 @@ class DistributedLion(MomentumOptimizer):
                 "init_process_group() first"
             )
 
-    def _ship_early(self, bucket: Bucket) -> None:
+    def _send_early(self, bucket: Bucket) -> None:
         """A bucket's last gradient has landed, in backward.
 
         The last bucket waits for :meth:`exchange` all the same: its header speaks for the step as a whole, with the
@@ -366,7 +366,7 @@ class DistributedLion(MomentumOptimizer):
         self._check_usable()
         if bucket is not self._buckets[-1] and not self._plan_changed():
             with torch.no_grad():
-                self._courier.ship(bucket, self._stamp(), early=True)
+                self._pipeline.send(bucket, self._stamp(), early=True)
 
     def _stamp(self, flags: Flags = Flags.NONE) -> Stamp:
         """What this step's headers have in common, with the hyperparameters of this moment in 32 bits."""
@@ -396,7 +396,7 @@ class DistributedLion(MomentumOptimizer):
         self._ready = None
         if self._watch and self._watch.touched:
             self._watch.reset()
-            self._courier.call_off(self._buckets, self._stamp(Flags.ABANDONED))
+            self._pipeline.cancel(self._buckets, self._stamp(Flags.ABANDONED))
 
 
 SELECTIVE = MomentumSync(every=64, budget=0.25)

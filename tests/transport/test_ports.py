@@ -51,6 +51,7 @@ with lioncub.distributed.init("gloo") as world:
         optimizer.step()
         optimizer.zero_grad()
         dist.all_reduce(torch.ones(8), group=later)
+    del later  # its threads end with the last reference; one that outlives the interpreter aborts the process
     print(f"worker {world.rank} trained", flush=True)
 """
 

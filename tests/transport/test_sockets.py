@@ -524,19 +524,19 @@ WAITING_SCRIPT = """
 import socket, sys, torch
 from lioncub.transport.comm import Posted
 from lioncub.transport.sockets import Mesh
-from lioncub.step.in_flight import Flight, Pilot, _let_land
+from lioncub.step.in_flight import Exchanges, InFlight, _complete_all
 import atexit
 
-atexit.unregister(_let_land)
-atexit.register(_let_land, 0.3)
+atexit.unregister(_complete_all)
+atexit.register(_complete_all, 0.3)
 ours, theirs = socket.socketpair()
 mesh = Mesh([None, ours], 30)
 
 def exchange():
     yield Posted(mesh.post({}, {1: torch.zeros(8, dtype=torch.uint8)}, 1), int)
 
-pilot = Pilot(threaded=True)
-pilot.launch(Flight(exchange(), ordered=False))
+exchanges = Exchanges(threaded=True)
+exchanges.launch(InFlight(exchange(), ordered=False))
 sys.exit(3)
 """
 

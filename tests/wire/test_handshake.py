@@ -11,7 +11,6 @@ import torch.distributed as dist
 from torch import nn
 
 from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
-from lioncub.step import plan
 from tests.support.cluster import Cluster, Failure
 
 
@@ -49,13 +48,10 @@ def _construct(rank: int, group: dist.ProcessGroup, odd: str) -> None:
         settings["carrier"] = "backend"
     elif strange and odd == "quorum":
         settings["quorum"] = 2
-    elif strange and odd == "version":
-        plan.WIRE_VERSION += 1
-    try:
-        DistributedLion(params, **settings)  # type: ignore[arg-type]
-    finally:
+    with pytest.MonkeyPatch.context() as patch:
         if strange and odd == "version":
-            plan.WIRE_VERSION -= 1
+            patch.setattr("lioncub.step.plan.WIRE_VERSION", 99)
+        DistributedLion(params, **settings)  # type: ignore[arg-type]
 
 
 MISMATCHES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lioncub.collectives.auto import Auto
-from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire
+from lioncub.collectives.base import Collective, Outcome, Traffic, Wire
 from lioncub.collectives.gather import GatherAll
 from lioncub.collectives.hierarchical import Hierarchical
 from lioncub.collectives.registry import BY_NAME, collective_from
@@ -15,11 +15,9 @@ __all__ = [
     "BY_NAME",
     "Auto",
     "Collective",
-    "Exchange",
     "GatherAll",
     "Hierarchical",
     "Outcome",
-    "Parcel",
     "Server",
     "SumAllReduce",
     "Traffic",

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lioncub.codecs import Codec
-from lioncub.collectives.base import Collective, Exchange, Parcel, Traffic, Wire
+from lioncub.collectives.base import Collective, Traffic, Wire
 from lioncub.collectives.gather import GatherAll
 from lioncub.collectives.two_phase import TwoPhase
 from lioncub.kernels.layout import Layout
 from lioncub.transport.comm import Comm
+from lioncub.wire.envelope import Envelope, Steps
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class Auto(Collective):
         gathered = GatherAll().traffic(wire, comm).sent_bytes
         return GatherAll() if gathered <= two_phase.traffic(wire, comm).sent_bytes + self.latency_bytes else two_phase
 
-    def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
+    def combine(self, mail: Envelope, codec: Codec, payload: Tensor) -> Steps[Tensor]:
         raise AssertionError("resolve() replaces Auto before anything is sent")
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:

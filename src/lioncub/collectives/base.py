@@ -1,49 +1,29 @@
 """How payloads travel, in how many bytes and messages.
 
-An exchange is a generator: it yields a :class:`~lioncub.transport.comm.Pending` after each launch and is resumed when
-that is complete, so that overlapping code still reads top to bottom. It returns an :class:`Outcome`, the same on every
-worker.
+A collective sees payloads, ``uint8 [blocks, bytes]``, and an :class:`~lioncub.wire.envelope.Envelope` that takes them
+to the other workers. An exchange is a generator, so that overlapping code still reads top to bottom.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Vote
-from lioncub.kernels.layout import BLOCK, Ballot, Layout
+from lioncub.kernels.layout import Ballot, Layout
 from lioncub.transport.comm import Comm, Pending
-from lioncub.wire import consensus
+from lioncub.wire.envelope import Envelope, Steps, answer_bytes, later_message_bytes
 from lioncub.wire.headers import Header
-
-Exchange: TypeAlias = Generator[Pending, None, "Outcome"]
 
 SINGLE_VOTER = Vote(zeros="abstain")
 """Two bits hold -1, 0 and 1: with nobody to combine with, the sign itself."""
 
 TAGS_PER_EXCHANGE = 8
 """Messages of one exchange that may be in flight between the same two workers."""
-
-
-@dataclass(frozen=True)
-class Parcel:
-    """What one worker brings to the exchange of one bucket."""
-
-    codec: Codec
-    layout: Layout
-    header: Header
-    dtype: torch.dtype
-    """The precision of the update vector."""
-    tag: int
-
-    @property
-    def header_bytes(self) -> int:
-        return Header.num_bytes(len(self.layout.lengths))
 
 
 @dataclass(frozen=True)
@@ -96,6 +76,23 @@ class Wire:
         header_bytes = Header.num_bytes(len(layout.lengths))
         return cls(layout.blocks, codec.up_block_bytes, codec.down_block_bytes(num_voters), header_bytes)
 
+    def up(self, blocks: int, *, with_header: bool = False) -> int:
+        """Bytes of a message with payloads of so many blocks."""
+        return self.header_bytes * with_header + later_message_bytes(blocks * self.up_block_bytes)
+
+    def down(self, blocks: int) -> int:
+        """Bytes of a message with outcomes of so many blocks."""
+        return later_message_bytes(blocks * self.down_block_bytes)
+
+    @property
+    def answer(self) -> int:
+        """Bytes of a message with the whole outcome, from the one worker that has combined it."""
+        return answer_bytes(self.blocks * self.down_block_bytes)
+
+    def headers(self, num_workers: int) -> Traffic:
+        """Of headers ahead of the payloads, from everybody to everybody."""
+        return Traffic.with_each(num_workers - 1, self.header_bytes, self.header_bytes)
+
 
 class Collective(ABC):
     """A way to combine everybody's payloads."""
@@ -119,39 +116,23 @@ class Collective(ABC):
         """What a worker encodes with before :meth:`exchange`."""
         return codec
 
-    def exchange(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Exchange:
-        """Combine one bucket, whose payload :meth:`first_codec` made."""
-        return self.exchange_payload(comm, parcel, payload) if comm.size > 1 else _alone(parcel, payload)
+    def exchange(self, mail: Envelope, codec: Codec, payload: Tensor, dtype: torch.dtype) -> Steps[Outcome]:
+        """The exchange of one bucket, whose payload :meth:`first_codec` made of update vectors of ``dtype``."""
+        if mail.size == 1:  # a single voter's payload is the outcome
+            mail.headers, mail.sent, combined = (mail.header,), payload.unsqueeze(0), payload
+            yield Pending()
+        else:
+            combining = self.combine(mail, codec, payload)
+            del payload  # collectives drop it once a message has it
+            combined = yield from combining
+        assert mail.sent is not None
+        sent = mail.sent.view(len(mail.sent), -1, codec.up_block_bytes)
+        return Outcome(codec, combined, mail.ballot(), sent, mail.index, mail.headers)
 
     @abstractmethod
-    def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
-        """Combine ``payload``, which starts at block ``first_block`` of the bucket."""
+    def combine(self, mail: Envelope, codec: Codec, payload: Tensor) -> Steps[Tensor]:
+        """Everybody's payloads combined, ``[blocks, bytes]``, the same on all workers."""
 
     @abstractmethod
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         """What one exchange moves, seen from ``comm.index``."""
-
-
-def _alone(parcel: Parcel, payload: Tensor) -> Exchange:
-    """A single voter's payload is the outcome."""
-    headers = (parcel.header,)
-    ballot = consensus.ballot(headers, parcel.layout, parcel.header.step)
-    yield Pending()
-    return Outcome(parcel.codec, payload, ballot, payload.unsqueeze(0), 0, headers)
-
-
-def ballot_part(parcel: Parcel, headers: tuple[Header, ...], first_block: int, blocks: int) -> Ballot:
-    ballot = consensus.ballot(headers, parcel.layout, parcel.header.step)
-    return ballot.part(first_block * BLOCK, (first_block + blocks) * BLOCK)
-
-
-def unpack_headers(rows: Tensor) -> tuple[Header, ...]:
-    data, width = rows.cpu().numpy().tobytes(), rows.shape[1]
-    return tuple(Header.parse(data[start : start + width]) for start in range(0, len(data), width))
-
-
-def roll_call(comm: Comm, parcel: Parcel) -> Generator[Pending, None, tuple[Header, ...]]:
-    """Everybody's header, from everybody. Who is missing is missed here by all, and named by all."""
-    inbox, pending = comm.all_gather(parcel.header.pack().to(comm.device), parcel.tag)
-    yield pending
-    return unpack_headers(inbox)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Dense
-from lioncub.collectives.base import Collective, Exchange, Outcome, Parcel, Traffic, Wire, roll_call
+from lioncub.collectives.base import Collective, Outcome, Traffic, Wire
 from lioncub.collectives.registry import collective_from
 from lioncub.collectives.two_phase import TwoPhase
 from lioncub.errors import ConfigError
 from lioncub.kernels.layout import Layout
 from lioncub.transport.comm import Comm
-from lioncub.wire import checksums, consensus
+from lioncub.wire.envelope import Envelope, Steps, joined
 from lioncub.wire.headers import Flags, Header
 
 
@@ -81,39 +82,33 @@ class Hierarchical(Collective):
     def first_codec(self, codec: Codec) -> Codec:
         return Dense()
 
-    def exchange(self, comm: Comm, parcel: Parcel, payload: Tensor) -> Exchange:
-        headers = yield from roll_call(comm, parcel)
-        node, counterparts = self._node(comm), self._counterparts(comm)
-        dense = Dense()
-        local = yield from TwoPhase().exchange(node, replace(parcel, codec=dense, tag=parcel.tag + 1), payload)
-        mean = dense.mean(local.combined, local.ballot).to(parcel.dtype)
+    def exchange(self, mail: Envelope, codec: Codec, payload: Tensor, dtype: torch.dtype) -> Steps[Outcome]:
+        yield from mail.exchange_headers()
+        node, dense = mail.among(self._node(mail.comm), 1), Dense()
+        local = yield from TwoPhase().exchange(node, dense, payload, dtype)
+        mean = dense.mean(local.combined, local.ballot).to(dtype)
 
-        payload = parcel.codec.encode(mean, parcel.layout, parcel.header.step)
+        payload = codec.encode(mean, mail.layout, mail.header.step)
         share_blocks = len(payload) // node.size
         first = node.index * share_blocks
-        spokesman = replace(parcel, header=_node_header(local.headers), tag=parcel.tag + 3)
-        share = yield from self._outer.exchange_payload(
-            counterparts, spokesman, payload[first : first + share_blocks], first_block=first
-        )
+        header = _node_header(node.headers)
+        counterparts = mail.among(self._counterparts(mail.comm), 3, header=header, first_block=first)
+        share = yield from self._outer.combine(counterparts, codec, payload[first : first + share_blocks])
 
-        row = checksums.with_seal(share.combined.reshape(1, -1), device=node.device)[0]
-        gathered, pending = node.all_gather(row, parcel.tag + 6)
-        yield pending
-        checksums.check(gathered, node.global_ranks)
-        ballot = consensus.ballot(share.headers, parcel.layout, parcel.header.step)
-        combined = checksums.opened(gathered).view(len(payload), -1)
-        return Outcome(parcel.codec, combined, ballot, payload.unsqueeze(0), share.voter, headers)
+        last = mail.among(node.comm, 6, headers=node.headers)
+        combined = joined((yield from last.all_gather(share))).view(len(payload), -1)
+        return Outcome(codec, combined, counterparts.ballot(), payload.unsqueeze(0), counterparts.index, mail.headers)
 
-    def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
+    def combine(self, mail: Envelope, codec: Codec, payload: Tensor) -> Steps[Tensor]:
         raise AssertionError("nodes average before they encode: use exchange()")
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         node, counterparts = self._node(comm), self._counterparts(comm)
         floats = Dense().up_block_bytes
         share = replace(wire, blocks=wire.blocks // node.size)
-        outcome = share.blocks * wire.down_block_bytes + checksums.SEAL
+        outcome = wire.down(share.blocks)
         return (
-            Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
+            wire.headers(comm.size)
             + TwoPhase().traffic(replace(wire, up_block_bytes=floats, down_block_bytes=floats), node)
             + self._outer.traffic(share, counterparts)
             + Traffic.with_each(node.size - 1, outcome, outcome)

@@ -7,19 +7,10 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from lioncub.codecs import Codec
-from lioncub.collectives.base import (
-    SINGLE_VOTER,
-    Collective,
-    Exchange,
-    Outcome,
-    Parcel,
-    Traffic,
-    Wire,
-    ballot_part,
-    roll_call,
-)
+from lioncub.collectives.base import SINGLE_VOTER, Collective, Traffic, Wire
 from lioncub.errors import ConfigError
 from lioncub.transport.comm import Comm
+from lioncub.wire.envelope import Envelope, Steps
 
 
 @dataclass(frozen=True)
@@ -40,17 +31,10 @@ class SumAllReduce(Collective):
             )
         return summand if num_workers > 1 else SINGLE_VOTER
 
-    def exchange_payload(self, comm: Comm, parcel: Parcel, payload: Tensor, first_block: int = 0) -> Exchange:
-        headers = yield from roll_call(comm, parcel)
-        ballot = ballot_part(parcel, headers, first_block, len(payload))
-
-        dtype = parcel.codec.sum_dtype
-        assert dtype is not None, "codec_for() admits codecs that add up only"
-        total = payload.to(comm.device).clone()
-        yield comm.all_reduce(total.view(dtype))
-        return Outcome(parcel.codec, total, ballot, payload.unsqueeze(0), comm.index, headers)
+    def combine(self, mail: Envelope, codec: Codec, payload: Tensor) -> Steps[Tensor]:
+        assert codec.sum_dtype is not None, "codec_for() admits codecs that add up only"
+        return (yield from mail.all_reduce(payload, codec.sum_dtype))
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
-        headers = Traffic.with_each(comm.size - 1, wire.header_bytes, wire.header_bytes)
         ring = 2 * (comm.size - 1) * -(-wire.blocks * wire.up_block_bytes // comm.size)
-        return headers + Traffic(ring, ring, 2 * (comm.size - 1))
+        return wire.headers(comm.size) + Traffic(ring, ring, 2 * (comm.size - 1))

@@ -12,13 +12,15 @@ from torch import Tensor
 
 from lioncub import kernels, rule
 from lioncub.codecs import Codec
-from lioncub.collectives import Collective, Outcome, Parcel, Traffic, Wire
+from lioncub.collectives import Collective, Outcome, Traffic, Wire
 from lioncub.errors import ConfigError
 from lioncub.kernels import Cut, Part, UpdateVector
 from lioncub.kernels.layout import Layout
+from lioncub.step.in_flight import InFlight
 from lioncub.step.parameters import Slot
 from lioncub.step.validation import Rounding
 from lioncub.transport.comm import Comm
+from lioncub.wire.envelope import Envelope
 from lioncub.wire.headers import FINGERPRINT_STEPS, Flags, Header, Stamp
 
 TYPICAL, LARGEST = 1 << 21, 1 << 24
@@ -40,6 +42,8 @@ class Bucket:
     layout: Layout
     codec: Codec
     collective: Collective
+    traffic: Traffic
+    """Of one exchange, for this worker."""
 
     @property
     def title(self) -> str:
@@ -56,29 +60,30 @@ class Bucket:
         for slot, start, length in zip(self.slots, self.layout.starts, self.layout.lengths, strict=True):
             yield slot, slice(start, start + length)
 
-    def traffic(self, comm: Comm) -> Traffic:
-        num_voters = self.collective.num_voters(comm.size)
-        return self.collective.traffic(Wire.of(self.codec, self.layout, num_voters), comm)
-
     @property
     def dtype(self) -> torch.dtype:
         """The precision that is computed in."""
         return rule.computed_in(self.slots[0].param)
 
-    def parcel(self, comm: Comm, stamp: Stamp, tag: int) -> tuple[Parcel, Tensor]:
-        """What to bring to the exchange, and the payload. Reads gradients and momenta, writes neither."""
+    def exchange(self, comm: Comm, stamp: Stamp, tag: int) -> tuple[Header, InFlight[Outcome]]:
+        """The exchange of this step, encoded and ready to be launched. Reads gradients and momenta, writes neither."""
+        header, payload = self._encode(comm, stamp)
+        mail = Envelope(comm, self.layout, header, tag, collectives=self.collective.ordered)
+        steps = self.collective.exchange(mail, self.codec, payload, self.dtype)
+        return header, InFlight(steps, ordered=self.collective.ordered)
+
+    def _encode(self, comm: Comm, stamp: Stamp) -> tuple[Header, Tensor]:
         gradients = [slot.gradient for slot in self.slots]
         flags = stamp.flags
         if any(g is not None and g.layout != torch.strided for g in gradients):
             flags |= Flags.SPARSE
         codec, u = self.collective.first_codec(self.codec), self._update_vector(gradients)
-        if flags.abstains:
-            payload, _ = codec.encode_update(u.silent(), stamp.step)
-        else:
+        if not flags.abstains:
             payload, finite = codec.encode_update(u, stamp.step)
             if not finite:
                 flags |= Flags.NOT_FINITE
-                payload, _ = codec.encode_update(u.silent(), stamp.step)
+        if flags.abstains:
+            payload, _ = codec.encode_update(u.silent(), stamp.step)
         header = Header(
             rank=comm.rank,
             bucket=self.index,
@@ -90,7 +95,7 @@ class Bucket:
             flags=flags,
             agreement=stamp.agreement,
         )
-        return Parcel(self.codec, self.layout, header, self.dtype, tag), payload
+        return header, payload
 
     def _update_vector(self, gradients: Sequence[Tensor | None]) -> UpdateVector:
         parts = [
@@ -167,7 +172,9 @@ def plan_buckets(
         codec = lot[0].group["codec"]
         layout = Layout(tuple(slot.param.numel() for slot in lot), comm.size)
         used = collective.codec_for(codec, comm.size)
-        buckets.append(Bucket(len(buckets), tuple(lot), layout, used, collective.resolve(used, layout, comm)))
+        resolved = collective.resolve(used, layout, comm)
+        traffic = resolved.traffic(Wire.of(used, layout, resolved.num_voters(comm.size)), comm)
+        buckets.append(Bucket(len(buckets), tuple(lot), layout, used, resolved, traffic))
 
     for slot in reversed([slot for slot in slots if slot.param.numel()]):
         key = (slot.group["codec"], slot.param.device, rule.computed_in(slot.param))

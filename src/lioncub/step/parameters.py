@@ -1,4 +1,4 @@
-"""A parameter with all that belongs to it, and the memory of what its gradient was."""
+"""A parameter with its settings and state, and a note of the gradient that was sent."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Witness:
-    """What a gradient was when it was sent."""
+class SentGradient:
+    """A note of a gradient when it was sent: which tensor, which version of it, and a sample of its bits."""
 
     slot: Slot
     grad: Tensor | None
@@ -54,7 +54,7 @@ class Witness:
     """Of a sample of the content, where it was taken: of gradients on the CPU that leave while backward goes on."""
 
     @classmethod
-    def of(cls, slot: Slot, *, with_content: bool) -> Witness:
+    def of(cls, slot: Slot, *, with_content: bool) -> SentGradient:
         grad = slot.param.grad
         readable = with_content and grad is not None and grad.layout == torch.strided and grad.device.type == "cpu"
         crc = kernels.sample(grad) if readable and grad is not None else None
@@ -65,7 +65,7 @@ class Witness:
         grad = self.slot.param.grad
         return grad is self.grad and (grad is None or grad._version == self.version)
 
-    def agrees(self) -> bool:
+    def is_the_same(self) -> bool:
         """The same bits as well, where a sample was taken: writes through ``.data`` count nowhere."""
         same = self.crc is None or self.grad is None or kernels.sample(self.grad) == self.crc
         return self.looks_the_same() and same

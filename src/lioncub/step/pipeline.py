@@ -1,4 +1,12 @@
-"""One step's messages: sent bucket by bucket, awaited, checked, and then applied."""
+"""One step of all workers: send, combine, check, apply.
+
+1. send     each bucket is encoded and its exchange launched, by a gradient hook in backward or by :meth:`exchange`;
+2. combine  the exchanges run to their end, each in a thread of its own;
+3. check    everybody's headers, the same on all workers: they go on together or raise together;
+4. apply    parameters move, momenta advance.
+
+Nothing is written before everything is checked.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +26,8 @@ from lioncub.errors import GradientChangedError, PeerError, PeerLostError, Repli
 from lioncub.momentum.policy import MomentumSync
 from lioncub.stats import Stats
 from lioncub.step.buckets import Bucket
-from lioncub.step.in_flight import Flight, Pilot
-from lioncub.step.parameters import Slot, Witness
+from lioncub.step.in_flight import Exchanges, InFlight
+from lioncub.step.parameters import SentGradient, Slot
 from lioncub.step.synchronizer import Piece, Synchronizer
 from lioncub.step.validation import Rounding
 from lioncub.transport.buffers import pool
@@ -27,24 +35,23 @@ from lioncub.transport.comm import Comm
 from lioncub.wire import consensus
 from lioncub.wire.handshake import FIRST_FREE_TAG
 from lioncub.wire.headers import Flags, Header, Stamp
-from lioncub.wire.outliers import Reputation, from_wire
+from lioncub.wire.outliers import AgreementRates, from_wire
 
 
 @dataclass(frozen=True)
-class Shipment:
-    """A bucket on its way, and what this worker put into it."""
+class SentBucket:
+    """A bucket in flight, and what this worker put into it."""
 
     bucket: Bucket
     header: Header
-    flight: Flight[Outcome]
-    witnesses: tuple[Witness, ...]
-    """Of the gradients in it."""
+    exchange: InFlight[Outcome]
+    gradients: tuple[SentGradient, ...]
 
     def advancing(self) -> list[bool]:
         """Which momenta take in their gradient: not where the worker abstained, nor where it is not what was sent."""
-        same = [witness.looks_the_same() for witness in self.witnesses]
+        same = [gradient.looks_the_same() for gradient in self.gradients]
         if not all(same):
-            name = self.witnesses[same.index(False)].slot.name
+            name = self.gradients[same.index(False)].slot.name
             warnings.warn(
                 f"the gradient of {name} changed between exchange() and apply(): its momentum does not take it in",
                 stacklevel=4,
@@ -57,15 +64,15 @@ class Momenta:
     """The momentum exchanges of one step."""
 
     pieces: list[Piece] = field(default_factory=list)
-    averages: Flight[Outcome] | None = None
-    samples: Flight[Tensor] | None = None
+    averages: InFlight[Outcome] | None = None
+    samples: InFlight[Tensor] | None = None
 
 
 @dataclass
-class Load:
-    """What is on its way for one step."""
+class Sent:
+    """All that is in flight for one step."""
 
-    shipments: list[Shipment] = field(default_factory=list)
+    buckets: list[SentBucket] = field(default_factory=list)
     momenta: Momenta = field(default_factory=Momenta)
     traffic: Traffic = field(default_factory=Traffic)
     seconds_encoding: float = 0.0
@@ -73,58 +80,16 @@ class Load:
     """A parameter whose gradient is not what was sent, if there is one."""
 
 
-@dataclass(frozen=True)
-class Delivery:
-    """A step whose exchange is complete and checked: it only has to be applied."""
-
-    load: Load
-    seconds_waited: float
-    repaired: tuple[int, ...] = ()
-    agreements: tuple[float, ...] = ()
-    suspects: tuple[int, ...] = ()
-
-    def apply_(self, synchronizer: Synchronizer | None, rounding: Rounding, step: int) -> Stats:
-        """Move the parameters, advance the momenta, write averages over them."""
-        started, load = perf_counter(), self.load
-        counts = [s.bucket.apply_(s.flight.result, s.advancing(), rounding) for s in load.shipments]
-        if synchronizer and load.momenta.averages:
-            synchronizer.write_back_(load.momenta.pieces, load.momenta.averages.result)
-        if synchronizer:
-            synchronizer.choose_(step, load.momenta.samples.result if load.momenta.samples else None)
-        agreed, voted = sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts)
-        return self._statistics(step, agreed, voted, perf_counter() - started)
-
-    def _statistics(self, step: int, agreed: int, voted: int, seconds_applying: float) -> Stats:
-        rolls = [shipment.flight.result.headers for shipment in self.load.shipments]
-        return Stats(
-            step=step,
-            num_parameters=sum(shipment.bucket.layout.numel for shipment in self.load.shipments),
-            bytes_sent=self.load.traffic.sent_bytes,
-            bytes_received=self.load.traffic.received_bytes,
-            num_messages=self.load.traffic.num_messages,
-            seconds_waited=self.seconds_waited,
-            seconds_encoding=self.load.seconds_encoding,
-            seconds_applying=seconds_applying,
-            voters=min((sum(not header.abstains for header in roll) for roll in rolls), default=0),
-            abstentions=tuple(sorted({header.rank for roll in rolls for header in roll if header.abstains})),
-            agreement=agreed / voted if voted else float("nan"),
-            stopping=tuple(consensus.flagged(rolls[-1], Flags.STOPPING)) if rolls else (),
-            agreements=self.agreements,
-            suspects=self.suspects,
-            repaired=self.repaired,
-        )
-
-
-class Courier:
-    """Carries a step between this worker and the others. One for the life of an optimizer."""
+class Pipeline:
+    """The steps of one optimizer."""
 
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
         self.nonce = 0
         """Agreed on with the plan: the survivors of this group meet under it."""
-        self._pilot = Pilot(threaded=comm.size > 1 and comm.device.type == "cpu")
-        self._load = Load()
-        self._reputation = Reputation(comm.size)
+        self._exchanges = Exchanges(threaded=comm.size > 1 and comm.device.type == "cpu")
+        self._sent = Sent()
+        self._rates = AgreementRates(comm.size)
         self._lost: PeerError | None = None
         weakref.finalize(self, pool.let_go).atexit = False
 
@@ -133,61 +98,64 @@ class Courier:
         if self._lost:
             raise type(self._lost)(self._lost.ranks, f"no exchange is possible any more; first: {self._lost.detail}")
 
-    def carries(self, bucket: Bucket) -> bool:
-        return any(shipment.bucket is bucket for shipment in self._load.shipments)
+    # ---- send -------------------------------------------------------------------------------------------------------
+
+    def has_sent(self, bucket: Bucket) -> bool:
+        return any(sent.bucket is bucket for sent in self._sent.buckets)
+
+    def send(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:
+        """Encode a bucket and launch its exchange. ``early``: backward goes on and could still change gradients."""
+        started, sent = perf_counter(), self._sent
+        gradients = tuple(SentGradient.of(slot, with_content=early) for slot in bucket.slots)
+        header, exchange = bucket.exchange(self.comm, stamp, _tag(bucket.index))
+        self._exchanges.launch(exchange)
+        sent.buckets.append(SentBucket(bucket, header, exchange, gradients))
+        sent.traffic += bucket.traffic
+        sent.seconds_encoding += perf_counter() - started
+
+    def send_momenta(self, synchronizer: Synchronizer, step: int) -> None:
+        """Launch the momentum exchanges that are due, after all buckets."""
+        started, sent, tag = perf_counter(), self._sent, _tag(len(self._sent.buckets))
+        sent.traffic += synchronizer.traffic(step)
+        sent.momenta.pieces = synchronizer.due(step)
+        if sent.momenta.pieces:
+            voted = {
+                id(slot)
+                for each in sent.buckets
+                for tensor, slot in enumerate(each.bucket.slots)
+                if each.header.votes_on(tensor)
+            }
+            sent.momenta.averages = synchronizer.exchange(sent.momenta.pieces, voted, step, tag)
+            self._exchanges.launch(sent.momenta.averages)
+        if synchronizer.measured(step):
+            samples = synchronizer.gather_samples(step, tag + TAGS_PER_EXCHANGE)
+            sent.momenta.samples = InFlight(samples, ordered=False)
+            self._exchanges.launch(sent.momenta.samples)
+        sent.seconds_encoding += perf_counter() - started
 
     def note_change(self, name: str) -> None:
         """A gradient is not, or may not be, what was sent."""
-        self._load.changed = self._load.changed or name
+        self._sent.changed = self._sent.changed or name
 
-    def verdict(self) -> Flags:
+    def changes(self) -> Flags:
         """What the last header of a step says about the gradients that left before it."""
-        for shipment in self._load.shipments:
-            for witness in shipment.witnesses:
-                if not witness.agrees():
-                    self.note_change(witness.slot.name)
-        return Flags.CHANGED if self._load.changed else Flags.NONE
+        for sent in self._sent.buckets:
+            for gradient in sent.gradients:
+                if not gradient.is_the_same():
+                    self.note_change(gradient.slot.name)
+        return Flags.CHANGED if self._sent.changed else Flags.NONE
 
-    def ship(self, bucket: Bucket, stamp: Stamp, *, early: bool = False) -> None:
-        """Encode a bucket and launch its exchange. ``early``: backward goes on and could still change gradients."""
-        started = perf_counter()
-        witnesses = tuple(Witness.of(slot, with_content=early) for slot in bucket.slots)
-        parcel, payload = bucket.parcel(self.comm, stamp, _tag(bucket.index))
-        flight = Flight(bucket.collective.exchange(self.comm, parcel, payload), ordered=bucket.collective.ordered)
-        del payload  # the exchange owns it now, and drops it when it has left
-        self._pilot.launch(flight)
-        self._load.traffic += bucket.traffic(self.comm)
-        self._load.shipments.append(Shipment(bucket, parcel.header, flight, witnesses))
-        self._load.seconds_encoding += perf_counter() - started
+    # ---- combine, check ---------------------------------------------------------------------------------------------
 
-    def ship_momenta(self, synchronizer: Synchronizer, step: int) -> None:
-        """Launch the momentum exchanges that are due, after all buckets."""
-        started, load, tag = perf_counter(), self._load, _tag(len(self._load.shipments))
-        load.traffic += synchronizer.traffic(step)
-        load.momenta.pieces = synchronizer.due(step)
-        if load.momenta.pieces:
-            voted = {
-                id(slot)
-                for shipment in load.shipments
-                for tensor, slot in enumerate(shipment.bucket.slots)
-                if shipment.header.votes_on(tensor)
-            }
-            load.momenta.averages = synchronizer.exchange(load.momenta.pieces, voted, step, tag)
-            self._pilot.launch(load.momenta.averages)
-        if synchronizer.measured(step):
-            load.momenta.samples = Flight(synchronizer.gather_samples(step, tag + TAGS_PER_EXCHANGE), ordered=False)
-            self._pilot.launch(load.momenta.samples)
-        load.seconds_encoding += perf_counter() - started
-
-    def deliver(self, quorum: int, repair: Callable[[ReplicasDifferError], list[int]] | None = None) -> Delivery:
-        """Wait for everything that was shipped, and check it. ``repair`` mends replicas that differ, or raises."""
-        load = self._unload()
-        seconds_waited = self._land()
-        if load.changed:
-            raise GradientChangedError(consensus.changed_message([self.comm.rank], f"the gradient of {load.changed}"))
+    def complete(self, quorum: int, repair: Callable[[ReplicasDifferError], list[int]] | None = None) -> CheckedStep:
+        """Wait for all that was sent, and check it. ``repair`` mends replicas that differ, or raises."""
+        sent, self._sent = self._sent, Sent()
+        seconds_waited = self._wait()
+        if sent.changed:
+            raise GradientChangedError(consensus.changed_message([self.comm.rank], f"the gradient of {sent.changed}"))
         repaired: tuple[int, ...] = ()
-        for shipment in load.shipments:
-            headers, what = shipment.flight.result.headers, shipment.bucket.title
+        for each in sent.buckets:
+            headers, what = each.exchange.result.headers, each.bucket.title
             try:
                 consensus.check(headers, quorum=quorum, what=what, repaired=bool(repaired))
             except ReplicasDifferError as problem:
@@ -195,47 +163,40 @@ class Courier:
                     raise
                 repaired = tuple(repair(problem))
                 consensus.check(headers, quorum=quorum, what=what, repaired=True)
-        if load.momenta.averages:
-            consensus.check(load.momenta.averages.result.headers, quorum=0, what="the averages of momenta")
-        if load.shipments:
-            self._reputation.note([from_wire(header.agreement) for header in load.shipments[-1].flight.result.headers])
-        return Delivery(load, seconds_waited, repaired, self._reputation.rates, self._suspects())
+        if sent.momenta.averages:
+            consensus.check(sent.momenta.averages.result.headers, quorum=0, what="the averages of momenta")
+        if sent.buckets:
+            self._rates.note([from_wire(header.agreement) for header in sent.buckets[-1].exchange.result.headers])
+        suspects = tuple(self.comm.global_rank(worker) for worker in self._rates.suspects())
+        return CheckedStep(sent, seconds_waited, repaired, self._rates.rates, suspects)
 
-    def _suspects(self) -> tuple[int, ...]:
-        return tuple(self.comm.global_rank(worker) for worker in self._reputation.suspects())
-
-    def average(self, slots: Sequence[Slot], step: int) -> None:
-        """Average some momenta over the workers now, in float32."""
-        synchronizer = Synchronizer(MomentumSync(dtype=torch.float32), (), self.comm)
-        pieces = [Piece(slot, 0, slot.param.numel()) for slot in slots]
-        flight = synchronizer.exchange(pieces, set(), step, _tag(0))
-        self._pilot.launch(flight)
-        self._land()
-        synchronizer.write_back_(pieces, flight.result)
-
-    def call_off(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
+    def cancel(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
         """End a step without applying it. ``stamp.flags`` says why; raises unless every worker says the same.
 
         What has not left yet leaves now, with nothing in it but the reason: others may be waiting for it.
         """
         for bucket in buckets:
-            if not self.carries(bucket):
-                self.ship(bucket, stamp)
-        load = self._unload()
-        self._land()
-        if load.shipments:
-            last = load.shipments[-1]
-            headers = last.flight.result.headers
+            if not self.has_sent(bucket):
+                self.send(bucket, stamp)
+        sent, self._sent = self._sent, Sent()
+        self._wait()
+        if sent.buckets:
+            headers = sent.buckets[-1].exchange.result.headers
             if len(consensus.flagged(headers, stamp.flags)) < len(headers):
-                consensus.check(headers, quorum=0, what=last.bucket.title)
+                consensus.check(headers, quorum=0, what=sent.buckets[-1].bucket.title)
 
-    def _unload(self) -> Load:
-        load, self._load = self._load, Load()
-        return load
+    def average(self, slots: Sequence[Slot], step: int) -> None:
+        """Average some momenta over the workers now, in float32."""
+        synchronizer = Synchronizer(MomentumSync(dtype=torch.float32), (), self.comm)
+        pieces = [Piece(slot, 0, slot.param.numel()) for slot in slots]
+        exchange = synchronizer.exchange(pieces, set(), step, _tag(0))
+        self._exchanges.launch(exchange)
+        self._wait()
+        synchronizer.write_back_(pieces, exchange.result)
 
-    def _land(self) -> float:
+    def _wait(self) -> float:
         try:
-            return self._pilot.land()
+            return self._exchanges.wait()
         except PeerError as problem:
             self.comm.abandon()
             ranks = missing_workers(self.comm, self.nonce, problem.ranks)
@@ -245,6 +206,51 @@ class Courier:
             self.comm.abandon()
             self._lost = PeerLostError([self.comm.rank], "interrupted while messages were in flight")
             raise
+
+
+# ---- apply ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CheckedStep:
+    """A step whose exchanges are complete and checked: it only has to be applied."""
+
+    sent: Sent
+    seconds_waited: float
+    repaired: tuple[int, ...] = ()
+    agreements: tuple[float, ...] = ()
+    suspects: tuple[int, ...] = ()
+
+    def apply_(self, synchronizer: Synchronizer | None, rounding: Rounding, step: int) -> Stats:
+        """Move the parameters, advance the momenta, write averages over them."""
+        started, momenta = perf_counter(), self.sent.momenta
+        counts = [each.bucket.apply_(each.exchange.result, each.advancing(), rounding) for each in self.sent.buckets]
+        if synchronizer and momenta.averages:
+            synchronizer.write_back_(momenta.pieces, momenta.averages.result)
+        if synchronizer:
+            synchronizer.choose_(step, momenta.samples.result if momenta.samples else None)
+        agreed, voted = sum(agreed for agreed, _ in counts), sum(voted for _, voted in counts)
+        return self._statistics(step, agreed, voted, perf_counter() - started)
+
+    def _statistics(self, step: int, agreed: int, voted: int, seconds_applying: float) -> Stats:
+        headers = [each.exchange.result.headers for each in self.sent.buckets]
+        return Stats(
+            step=step,
+            num_parameters=sum(each.bucket.layout.numel for each in self.sent.buckets),
+            bytes_sent=self.sent.traffic.sent_bytes,
+            bytes_received=self.sent.traffic.received_bytes,
+            num_messages=self.sent.traffic.num_messages,
+            seconds_waited=self.seconds_waited,
+            seconds_encoding=self.sent.seconds_encoding,
+            seconds_applying=seconds_applying,
+            voters=min((sum(not header.abstains for header in row) for row in headers), default=0),
+            abstentions=tuple(sorted({header.rank for row in headers for header in row if header.abstains})),
+            agreement=agreed / voted if voted else float("nan"),
+            stopping=tuple(consensus.flagged(headers[-1], Flags.STOPPING)) if headers else (),
+            agreements=self.agreements,
+            suspects=self.suspects,
+            repaired=self.repaired,
+        )
 
 
 def _tag(exchange: int) -> int:

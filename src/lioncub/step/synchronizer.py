@@ -1,27 +1,30 @@
-"""Momentum synchronisation at work: what is due, its exchange, and writing the averages back."""
+"""Momentum synchronisation: the pieces that are due, their exchange, and writing the averages back."""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from lioncub import rule
-from lioncub.collectives import Collective, Outcome, Parcel, Traffic, TwoPhase, Wire
-from lioncub.collectives.base import unpack_headers
+from lioncub.collectives import Collective, Outcome, Traffic, TwoPhase, Wire
 from lioncub.kernels.layout import Layout
 from lioncub.momentum.policy import MomentumSync, divergence, sample
-from lioncub.step.in_flight import Flight
+from lioncub.step.in_flight import InFlight
 from lioncub.step.parameters import Slot
-from lioncub.transport.comm import Comm, Pending
-from lioncub.wire import checksums, consensus
+from lioncub.transport.comm import Comm
+from lioncub.wire import consensus
+from lioncub.wire.envelope import Envelope, Steps, first_message_bytes
 from lioncub.wire.headers import Header
 
 BUCKET, SAMPLES = 0xFFFF, 0xFFFE
 """The numbers in the headers of averages, and of the samples by which tensors are chosen."""
+
+NO_TENSORS = Layout((), 1)
+"""Samples are of no bucket: nobody votes on them."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Synchronizer:
     def _collective(self, layout: Layout) -> Collective:
         return TwoPhase().resolve(self.policy.codec, layout, self.comm)  # the fewest bytes: these are counted
 
-    def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> Flight[Outcome]:
+    def exchange(self, pieces: Sequence[Piece], voted: set[int], step: int, tag: int) -> InFlight[Outcome]:
         """The exchange of some pieces, not launched yet. ``voted``: ids of the slots whose momentum advances now."""
         layout = self._layout(pieces)
         u = torch.zeros(layout.padded_numel)
@@ -77,8 +80,9 @@ class Synchronizer:
             u[start : start + value.numel()] = value
         header = Header(self.comm.rank, BUCKET, step, _digest(pieces), 0, 0, (True,) * len(pieces))
         collective, codec = self._collective(layout), self.policy.codec
-        parcel = Parcel(codec, layout, header, u.dtype, tag)
-        return Flight(collective.exchange(self.comm, parcel, codec.encode(u, layout, step)), ordered=collective.ordered)
+        mail = Envelope(self.comm, layout, header, tag, collectives=collective.ordered)
+        steps = collective.exchange(mail, codec, codec.encode(u, layout, step), u.dtype)
+        return InFlight(steps, ordered=collective.ordered)
 
     def write_back_(self, pieces: Sequence[Piece], outcome: Outcome) -> None:
         mean = self.policy.codec.mean(outcome.combined, outcome.ballot)
@@ -93,7 +97,7 @@ class Synchronizer:
             wire = Wire.of(self.policy.codec, layout, self.comm.size)
             traffic += self._collective(layout).traffic(wire, self.comm)
         if measured := self.measured(step):
-            row = Header.num_bytes(0) + sum(sample(slot.momentum).numel() for slot in measured) * 4 + checksums.SEAL
+            row = first_message_bytes(0, sum(sample(slot.momentum).numel() for slot in measured) * 4)
             traffic += Traffic.with_each(self.comm.size - 1, row, row)
         return traffic
 
@@ -104,16 +108,13 @@ class Synchronizer:
         every = self.policy.every
         return self.slots[step % every :: every] if self.policy.budget is not None else []
 
-    def gather_samples(self, step: int, tag: int) -> Generator[Pending, None, Tensor]:
+    def gather_samples(self, step: int, tag: int) -> Steps[Tensor]:
         """Everybody's samples of some momenta as they are before this step, ``[workers, elements]``."""
         samples = torch.cat([sample(slot.momentum).cpu() for slot in self.measured(step)])
-        head = Header(self.comm.rank, SAMPLES, step, 0, 0, 0, ()).pack()
-        row = checksums.with_seal(head[None], samples.view(torch.uint8)[None], device=self.comm.device)[0]
-        inbox, pending = self.comm.all_gather(row, tag)
-        yield pending
-        checksums.check(inbox, self.comm.global_ranks)
-        consensus.check(unpack_headers(inbox[:, : len(head)]), quorum=0, what="the samples of momenta")
-        return inbox[:, len(head) : -checksums.SEAL].cpu().contiguous().view(torch.float32)
+        mail = Envelope(self.comm, NO_TENSORS, Header(self.comm.rank, SAMPLES, step, 0, 0, 0, ()), tag)
+        everybodys = yield from mail.all_gather(samples.view(torch.uint8))
+        consensus.check(mail.headers, quorum=0, what="the samples of momenta")
+        return everybodys.cpu().contiguous().view(torch.float32)
 
     def choose_(self, step: int, samples: Tensor | None) -> None:
         """Note what was measured; at the end of a period select the tensors of the next.

@@ -54,10 +54,9 @@ def check(rows: Tensor, ranks: Sequence[int]) -> None:
         raise WireError(_message(name_ranks(list(notices)), sorted(set(notices.values()))))
 
 
-def opened(rows: Tensor) -> Tensor:
-    """The messages' contents side by side, ``[messages, bytes]``."""
-    contents = rows[:, :-SEAL]
-    return pool.empty(*contents.shape).copy_(contents) if rows.device.type == "cpu" else contents.contiguous()
+def side_by_side(contents: Tensor) -> Tensor:
+    """What messages hold, ``[messages, bytes]``, in memory of its own without what is between."""
+    return pool.empty(*contents.shape).copy_(contents) if contents.device.type == "cpu" else contents.contiguous()
 
 
 def _message(who: str, senders: Sequence[int]) -> str:

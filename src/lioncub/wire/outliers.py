@@ -26,7 +26,7 @@ def from_wire(number: int) -> float:
     return math.nan if number == UNKNOWN else number / SCALE
 
 
-class Reputation:
+class AgreementRates:
     """The running mean of every worker's agreement."""
 
     def __init__(self, num_workers: int) -> None:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from lioncub.codecs import Vote
 from lioncub.collectives import collective_from
 from lioncub.step.buckets import Bucket, plan_buckets
-from lioncub.step.in_flight import Flight, Pilot
+from lioncub.step.in_flight import Exchanges, InFlight
 from lioncub.step.parameters import Slot
 from lioncub.tools.bench.exchange_config import ExchangeTask
 from lioncub.tools.lab.counters import read_counters
@@ -60,16 +60,16 @@ def ways(numel: int) -> list[Way]:
 
 
 def vote(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]]:
-    pilot = Pilot(threaded=True)
+    exchanges = Exchanges(threaded=True)
 
     def prepare() -> Callable[[], object]:
         stamp = Stamp(step=0, plan=0, hyper=0)
-        lots = [(bucket, *bucket.parcel(comm, stamp, 8 + 8 * bucket.index)) for bucket in buckets]
+        ready = [bucket.exchange(comm, stamp, 8 + 8 * bucket.index)[1] for bucket in buckets]
 
         def run() -> None:
-            for bucket, parcel, payload in lots:
-                pilot.launch(Flight(bucket.collective.exchange(comm, parcel, payload), ordered=False))
-            pilot.land()
+            for exchange in ready:
+                exchanges.launch(exchange)
+            exchanges.wait()
 
         return run
 
@@ -78,7 +78,7 @@ def vote(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]
 
 def messages(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]]:
     """As long as those of the vote, with nothing in them."""
-    pilot = Pilot(threaded=True)
+    exchanges = Exchanges(threaded=True)
 
     def exchange(bucket: Bucket) -> Generator[Pending, None, bool]:
         shard_bytes = bucket.layout.blocks // comm.size * bucket.codec.up_block_bytes
@@ -89,8 +89,8 @@ def messages(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], obj
 
     def run() -> None:
         for bucket in buckets:
-            pilot.launch(Flight(exchange(bucket), ordered=False))
-        pilot.land()
+            exchanges.launch(InFlight(exchange(bucket), ordered=False))
+        exchanges.wait()
 
     return lambda: run
 
