@@ -16,6 +16,7 @@ from lioncub import Codec, Dense, Hierarchical, Levels, TwoPhase, Vote, referenc
 from lioncub.reference import Combiner
 from tests.support.cluster import Cluster
 from tests.support.training import LOSSY, SHORT, Job, assert_matches, oracle, train
+from tests.toy_collective import SharedCount
 
 WORKERS = (2, 3, 5, 8)
 CODECS: tuple[tuple[Codec, Combiner], ...] = (
@@ -29,6 +30,7 @@ FLAT: dict[str, Any] = {
     "collectives": TwoPhase("collectives"),
     "gather": "gather",
     "server": "server",
+    "from outside": SharedCount(),
 }
 NODES = {  # workers, workers of a node, the collective between nodes
     "nodes of one": (3, 1, "two-phase"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lioncub.codecs import Codec
 from lioncub.collectives.auto import Auto
 from lioncub.collectives.base import Collective, Outcome, Traffic, Wire
 from lioncub.collectives.gather import GatherAll
@@ -10,15 +11,21 @@ from lioncub.collectives.registry import BY_NAME, collective_from
 from lioncub.collectives.server import Server
 from lioncub.collectives.sum_allreduce import SumAllReduce
 from lioncub.collectives.two_phase import TwoPhase
+from lioncub.transport.comm import Comm
+from lioncub.wire.envelope import Envelope, Steps
 
 __all__ = [
     "BY_NAME",
     "Auto",
+    "Codec",
     "Collective",
+    "Comm",
+    "Envelope",
     "GatherAll",
     "Hierarchical",
     "Outcome",
     "Server",
+    "Steps",
     "SumAllReduce",
     "Traffic",
     "TwoPhase",

@@ -76,9 +76,9 @@ class Wire:
         header_bytes = Header.num_bytes(len(layout.lengths))
         return cls(layout.blocks, codec.up_block_bytes, codec.down_block_bytes(num_voters), header_bytes)
 
-    def up(self, blocks: int, *, with_header: bool = False) -> int:
-        """Bytes of a message with payloads of so many blocks."""
-        return self.header_bytes * with_header + later_message_bytes(blocks * self.up_block_bytes)
+    def up(self, blocks: int, *, first: bool = False) -> int:
+        """Bytes of a message with payloads of so many blocks; the first one of an exchange to everybody is longer."""
+        return self.header_bytes * first + later_message_bytes(blocks * self.up_block_bytes)
 
     def down(self, blocks: int) -> int:
         """Bytes of a message with outcomes of so many blocks."""

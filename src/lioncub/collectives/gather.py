@@ -21,5 +21,5 @@ class GatherAll(Collective):
         return codec.combine(votes.view(mail.size, *payload.shape), mail.ballot(0, len(payload)))
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
-        message = wire.up(wire.blocks, with_header=True)
+        message = wire.up(wire.blocks, first=True)
         return Traffic.with_each(comm.size - 1, message, message)

@@ -50,7 +50,7 @@ class TwoPhase(Collective):
 
     def traffic(self, wire: Wire, comm: Comm) -> Traffic:
         shard = wire.blocks // comm.size
-        up, down = wire.up(shard, with_header=True), wire.down(shard)
+        up, down = wire.up(shard, first=True), wire.down(shard)
         return Traffic.with_each(comm.size - 1, up, up) + Traffic.with_each(comm.size - 1, down, down)
 
 

@@ -35,6 +35,8 @@ class Body(Protocol):
 
 _BODIES: dict[str, Body] = {"native": native, "triton": triton_ops, "torch": torch_ops}
 _forced: list[str] = []
+_chosen: dict[tuple[str, torch.dtype, str], Body] = {}
+"""By device, precision and the body that is forced."""
 
 
 def bodies() -> dict[str, str]:
@@ -77,7 +79,11 @@ def warn_without_native() -> None:
 
 
 def body_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Body:
-    return _BODIES[body_name(device, dtype)]
+    key = device.type, dtype, _forced[-1] if _forced else ""
+    body = _chosen.get(key)
+    if body is None:
+        body = _chosen[key] = _BODIES[body_name(device, dtype)]
+    return body
 
 
 def encode_signs(u: UpdateVector, step: int, *, abstain: bool) -> Encoded:

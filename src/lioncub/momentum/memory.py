@@ -35,7 +35,7 @@ def check(group: dict[str, Any]) -> None:
 def betas_now(group: dict[str, Any]) -> tuple[float, float]:
     """β1, and β2 of the coming step."""
     beta1, beta2 = group["betas"]
-    return beta1, beta2_at(_age(group), beta2, share(group["memory"]))
+    return beta1, beta2_at(max(group["step"] - group["since"], 0), beta2, share(group["memory"]))
 
 
 def lr_now(group: dict[str, Any]) -> float:
@@ -43,7 +43,7 @@ def lr_now(group: dict[str, Any]) -> float:
     warmup = group["warmup"]
     if warmup is None:
         warmup = usual_warmup(group["betas"][1], group["memory"])
-    return lr_at(_age(group), float(group["lr"]), warmup)
+    return lr_at(max(group["step"] - group["since"], 0), float(group["lr"]), warmup)
 
 
 def usual_warmup(beta2: float, memory: Memory) -> int:
@@ -66,7 +66,3 @@ def lr_at(t: int, lr: float, warmup: int) -> float:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf
-
-
-def _age(group: dict[str, Any]) -> int:
-    return max(int(group["step"]) - int(group["since"]), 0)

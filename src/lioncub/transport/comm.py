@@ -1,5 +1,5 @@
-"""Workers that can reach one another, and the ways bytes travel between them: connections of our own (mesh.py) or the
-backend, which has point-to-point messages and collectives.
+"""Workers that can reach one another, and the ways bytes travel between them: sockets (sockets.py), or the backend with
+its point-to-point messages and collectives.
 
 Launching and waiting are apart: every call returns what will be received and a :class:`Pending`. Nothing may be read
 before ``Pending.wait()`` has returned.
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import Any, Literal
 from weakref import WeakKeyDictionary
@@ -128,24 +129,27 @@ class Comm:
         members = tuple(range(dist.get_world_size(group)))
         return cls(group, members, dist.get_rank(group), torch.device("cpu") if on_cpu else device)
 
-    @property
+    @cached_property
     def size(self) -> int:
         return len(self.members)
 
-    @property
+    @cached_property
     def rank(self) -> int:
         """The global rank: what errors call this worker."""
         return self.global_rank(self.index)
 
+    @cached_property
+    def global_ranks(self) -> tuple[int, ...]:
+        """Of the members, in their order."""
+        if self.group is None:
+            return (0,) * self.size
+        return tuple(dist.get_global_rank(self.group, member) for member in self.members)
+
     def global_rank(self, index: int) -> int:
-        return dist.get_global_rank(self.group, self.members[index]) if self.group is not None else 0
+        return self.global_ranks[index]
 
     def _member_rank(self, member: int) -> int:
         return self.global_rank(self.members.index(member))
-
-    @property
-    def global_ranks(self) -> list[int]:
-        return [self.global_rank(index) for index in range(self.size)]
 
     def on_new_channel(self) -> Comm:
         """For one more user of this group. All workers must ask in the same order."""
