@@ -1,5 +1,4 @@
-#include "mesh_module.h"
-
+#include <nanobind/nanobind.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
@@ -46,7 +45,10 @@ struct Post {
 
 }  // namespace
 
-void add_mesh(nb::module_ &m) {
+}  // namespace lioncub
+
+NB_MODULE(_sockets, m) {
+    using namespace lioncub;
     nb::set_leak_warnings(false);  // an optimizer may well live until the interpreter ends, and its connections with it
     nb::class_<Mesh>(m, "Mesh")
         .def(nb::init<std::vector<int>, double>())
@@ -59,5 +61,3 @@ void add_mesh(nb::module_ &m) {
         .def_prop_ro("failed_peer", [](const Post &post) { return post.ticket->failed_peer(); })
         .def_prop_ro("problem", [](const Post &post) { return post.ticket->problem(); });
 }
-
-}  // namespace lioncub

@@ -16,7 +16,6 @@
 #include <string>
 
 #include "kernels.h"
-#include "mesh_module.h"
 #include "tensors.h"
 #include "threads.h"
 
@@ -520,7 +519,4 @@ NB_MODULE(_native, m) {
     m.def("set_pace", [](bool lanes) { pace = lanes ? Pace::lanes : Pace::straight; });
     m.def("in_lanes", [] { return pace == Pace::lanes; });
     m.attr("compiler") = LIONCUB_COMPILER;
-#ifdef LIONCUB_MESH
-    add_mesh(m);
-#endif
 }

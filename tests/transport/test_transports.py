@@ -33,7 +33,7 @@ def _train(
     model = make_model()
     with pytest.MonkeyPatch.context() as patch:
         if rank == not_built_on:
-            patch.setattr(sockets, "native_problem", lambda: "the C++ part was not built")
+            patch.setattr(sockets, "_problem", "the C++ part was not built")
         optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=500, **settings)
     for step in range(5):
         optimizer.zero_grad()

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -59,11 +59,6 @@ MAX_TABLE = 16
 def why_not() -> str:
     """Why this body cannot be used; "" if it can."""
     return _problem
-
-
-def extension() -> Any:
-    """The module in C++, for what is no kernel; None where there is none."""
-    return None if _problem else _native
 
 
 def describe() -> dict[str, str]:

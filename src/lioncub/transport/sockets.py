@@ -1,4 +1,4 @@
-"""Connections of our own between workers on CPUs: one for each pair, and a thread in C++ that moves their messages.
+"""Sockets between workers on CPUs: one for each pair, and a thread in C++ that moves their messages.
 
 gloo announces every message and has it asked for before it leaves; here it leaves at once, costs less processor time,
 and one that is longer than expected does not end the process. How workers get connected is connecting.py's subject.
@@ -10,13 +10,20 @@ import os
 import socket
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
-from lioncub.kernels.native import extension
-from lioncub.kernels.native import why_not as native_problem
+if find_spec("lioncub.transport._sockets") is None:
+    _problem = "the C++ part of the transport was not built when lioncub was installed, or not on Linux"
+else:
+    try:
+        from lioncub.transport import _sockets
+    except ImportError as problem:
+        _problem = f"the C++ part of the transport does not load: {problem}"
+    else:
+        _problem = ""
 
 WAIT_SECONDS = 0.25
 """How long a signal to Python may have to wait."""
@@ -27,7 +34,7 @@ class Mesh:
 
     def __init__(self, sockets: Sequence[socket.socket | None], timeout_seconds: float) -> None:
         numbers = [-1 if each is None else each.detach() for each in sockets]
-        self._native = extension().Mesh(numbers, timeout_seconds)
+        self._native = _sockets.Mesh(numbers, timeout_seconds)
         _meshes.add(self)
 
     def post(self, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int) -> Post:
@@ -46,9 +53,11 @@ class Mesh:
 class Post:
     """Messages on their way, and the memory they come from and go to."""
 
-    def __init__(self, mesh: Any, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int) -> None:
+    def __init__(
+        self, mesh: _sockets.Mesh, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int
+    ) -> None:
         owners = [*outgoing.values(), *incoming.values()]
-        self._native = extension().Post(mesh, _parts(incoming), _parts(outgoing), tag, owners)
+        self._native = _sockets.Post(mesh, _parts(incoming), _parts(outgoing), tag, owners)
 
     def wait(self) -> tuple[int, str] | None:
         """Block until all have been moved; or the number of a peer that is lost, and why."""
@@ -83,6 +92,5 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def why_not() -> str:
-    """Why there can be no connections of our own; "" if there can."""
-    missing = "" if hasattr(extension(), "Mesh") else "it was built for another system than Linux"
-    return native_problem() or missing
+    """Why there can be no sockets; "" if there can."""
+    return _problem
