@@ -327,7 +327,9 @@ class Loop {
             const int milliseconds = milliseconds_left();
             const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
             const Clock::duration slept = Clock::now() - std::exchange(woke, Clock::now());
-            has_stalled_ = slept > std::chrono::milliseconds(milliseconds) + STALL;
+            const Clock::duration late = slept - std::chrono::milliseconds(milliseconds);
+            has_stalled_ = late > STALL;
+            if (has_stalled_ && late > timeout_ / 2) restart_all_clocks();
             for (int k = 0; k < count; ++k) {
                 if (events[k].data.u32 == BELL) {
                     eventfd_t rung;
@@ -363,6 +365,12 @@ class Loop {
     void restart_clock(Peer &peer, Clock::time_point now) {
         peer.quiet_since = now;
         peer.due = now + timeout_;
+    }
+
+    // This process was stopped for long, perhaps with the others: their silence says nothing.
+    void restart_all_clocks() {
+        const Clock::time_point now = Clock::now();
+        for (Peer &peer : peers_) restart_clock(peer, now);
     }
 
     // Every byte is worth its time at the least rate, so that bytes that trickle do not keep others waiting for ever; what

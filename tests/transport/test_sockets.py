@@ -305,9 +305,12 @@ def test_a_peer_that_moves_a_few_bytes_now_and_then_is_given_up(lone: Lone, whos
     assert time.monotonic() - started < 5
 
 
-def test_a_process_that_was_stopped_finds_what_came_meanwhile() -> None:
-    """The bytes that are there when it goes on may have come at any rate."""
-    ended = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, timeout=60, check=False)
+@pytest.mark.parametrize("meanwhile", [0, 10], ids=["nothing", "ten bytes"])
+def test_a_process_that_was_stopped_gives_nobody_up_for_it(meanwhile: int) -> None:
+    """For longer than the time-out. The bytes that are there when it goes on may have come at any rate."""
+    ended = subprocess.run(
+        [sys.executable, "-c", STOPPED, str(meanwhile)], capture_output=True, text=True, timeout=60, check=False
+    )
     assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
 
 
@@ -316,16 +319,16 @@ import os, signal, socket, subprocess, sys, threading, time, torch
 from lioncub.transport.sockets import Mesh
 from tests.transport.test_sockets import head
 ours, theirs = socket.socketpair()
-mesh = Mesh([None, ours], 1.0)
-got = torch.zeros(30, dtype=torch.uint8)
+mesh = Mesh([None, ours], 1.5)
+got, meanwhile = torch.zeros(30, dtype=torch.uint8), int(sys.argv[1])
 waiting = mesh.post({}, {1: got}, 1)
 theirs.sendall(head(1, 30))
-time.sleep(0.5)
-wake = subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
-theirs.sendall(bytes(10))
+time.sleep(0.3)
+wake = subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
+theirs.sendall(bytes(meanwhile))
 os.kill(os.getpid(), signal.SIGSTOP)
-time.sleep(0.6)
-theirs.sendall(bytes(20))
+time.sleep(0.3)
+theirs.sendall(bytes(30 - meanwhile))
 print(waiting.wait())
 wake.wait()
 """
