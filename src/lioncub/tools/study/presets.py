@@ -151,10 +151,10 @@ EXPERIMENTS: dict[str, Experiment] = {
 }
 
 FOUND_ON_GPT: dict[str, Setting] = {
-    "adamw": Setting(1e-2),
-    "cub-4": Setting(3e-3),
+    "adamw": Setting(1e-2, memory="0.95", rise=0.25),
+    "cub-4": Setting(3e-3, decay=1 / 3),
     "vote": Setting(3e-3),
-    "lion": Setting(3e-3),
+    "lion": Setting(3e-3, decay=1 / 3, rise=0.25),
     "terngrad": Setting(0.3),
     "dgc": Setting(1.0),
     "signum-vote": Setting(1e-3),
