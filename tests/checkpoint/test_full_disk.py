@@ -20,8 +20,6 @@ from lioncub import checkpoint
 from lioncub.checkpoint import writing
 from lioncub.errors import CheckpointError
 
-pytestmark = pytest.mark.slow
-
 write = writing.Job.write
 
 def write_later(job):
