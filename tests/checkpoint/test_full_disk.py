@@ -11,6 +11,8 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.torchrun import LAUNCHER, environment, script
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import itertools, json, os, sys, time
 import torch
@@ -72,8 +74,9 @@ def test_training_goes_on_and_all_are_told(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         timeout=280,
-        check=True,
+        check=False,
     )
+    assert done.returncode == 0, done.stderr
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert len(told) == NUM_WORKERS
     for worker in told:
