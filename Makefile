@@ -31,7 +31,7 @@ test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numb
 
 sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
-	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number or test_mesh"'
+	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number or test_sockets"'
 
 bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
 	$(BIN)/lioncub bench kernels

@@ -156,6 +156,7 @@ PATHS = (
 )
 STRANGE: list[Any] = [-1, 1.5, None, "x", [], {}, True, 10**30, [[]], {"a": 1}]
 WRONG: list[Any] = [-1, "x", None, [2, 2], {}]
+TOO_LARGE: list[Any] = [2**62, 2**70]
 MANIFESTS: list[Callable[[dict[str, Any]], Any]] = [
     *(lambda c, path=path: c["files"].update({path: c["files"].pop(WORKERS[1])}) for path in PATHS),
     *(lambda c, path=path: c["files"].update({path: c["files"][WORKERS[1]]}) for path in PATHS),
@@ -197,6 +198,7 @@ MANIFESTS: list[Callable[[dict[str, Any]], Any]] = [
         for key in ("lr", "betas", "memory", "since", "weight_decay", "step", "maximize")
         for value in WRONG
     ),
+    *(lambda c, value=value: c["groups"][0]["settings"].update(step=value) for value in TOO_LARGE),
 ]
 
 

@@ -70,13 +70,11 @@ def test_both_sides_stop(tmp_path: Path, sides: tuple[tuple[int, ...], tuple[int
     with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
         wait_for_steps(tmp_path, 20)
         cut(lab.pid, sides[1])
-        at_the_cut, started = steps_done(tmp_path), time.monotonic()
+        at_the_cut = steps_done(tmp_path)
         assert lab.wait(60) == 1
-        seconds = time.monotonic() - started
     said, done = (tmp_path / "log").read_text(), steps_done(tmp_path)
     assert max(done) <= max(at_the_cut) + 2, "nobody goes on"
     assert max(done) - min(done) <= 1
-    assert seconds < 3 * TIMEOUT_SECONDS
     for side, others in (sides, sides[::-1]):
         named: set[int] = set()
         for host in side:

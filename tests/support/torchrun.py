@@ -85,11 +85,14 @@ def wait_for(path: Path, seconds: float = 100) -> None:
         time.sleep(0.05)
 
 
-def seconds_until_gone(pids: Sequence[int], most: float = 100) -> float:
-    """How long until all of these processes have ended."""
+def seconds_until_gone(pids: Sequence[int], most: float = 60) -> float:
+    """How long until all of these processes have ended. Those that have not after ``most`` seconds are killed."""
     began = time.monotonic()
-    while any(is_alive(pid) for pid in pids):
-        assert time.monotonic() < began + most, pids
+    while left := [pid for pid in pids if is_alive(pid)]:
+        if time.monotonic() > began + most:
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
+            raise AssertionError(f"processes {left} have not ended")
         time.sleep(0.02)
     return time.monotonic() - began
 

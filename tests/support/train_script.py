@@ -89,6 +89,8 @@ class Config:
     keep: int = 2
     patience_seconds: float = ownership.PATIENCE_SECONDS
     """How long to wait for a folder that another job has."""
+    start_file: str = ""
+    """If set, a worker that has imported torch waits for this file before it joins the others."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -146,6 +148,8 @@ def main() -> None:
     folder = Path(config.folder)
     ownership.PATIENCE_SECONDS = config.patience_seconds
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+    while config.start_file and not Path(config.start_file).exists():
+        time.sleep(0.02)
     with lioncub.distributed.init("gloo", timeout=timedelta(seconds=config.timeout_seconds)) as world:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(8, 16), nn.BatchNorm1d(16), nn.Dropout(0.1), nn.ReLU(), nn.Linear(16, 1))

@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ import torch
 from lioncub.transport import connecting, sockets
 from lioncub.transport.connecting import Offer, connect
 from lioncub.transport.sockets import Mesh
+from tests.support.torchrun import LAUNCHER, script, started, wait_for
 from tests.transport.test_sockets import data, room
 
 pytestmark = pytest.mark.skipif(bool(sockets.why_not()), reason=sockets.why_not())
@@ -183,6 +185,76 @@ def test_more_connections_that_say_nothing_than_descriptors_keep_nobody_waiting(
     found = [each for each in meeting.connect() if each is not None]
     assert len(found) == 3
     assert max(gathered) - min(gathered) < 5, "from the offers to the end"
+
+
+START = """
+import os, resource, sys, time
+from pathlib import Path
+import torch, lioncub
+from lioncub.transport.connecting import Offer
+
+folder = Path(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[2]), int(sys.argv[2])))
+to, began = Offer.to, []
+
+def flooded(server):  # the port is open, and no worker knows of it
+    offer = to(server)
+    (folder / f"partial-{os.environ['RANK']}").write_text(str(offer.port))
+    (folder / f"partial-{os.environ['RANK']}").rename(folder / f"port-{os.environ['RANK']}")
+    while not (folder / "go").exists():
+        time.sleep(0.02)
+    began.append(time.monotonic())
+    return offer
+
+Offer.to = flooded
+with lioncub.distributed.init("gloo") as world:
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 8)
+    optimizer = lioncub.DistributedLion(model.named_parameters(), lr=0.01, carrier="sockets")
+    seconds = time.monotonic() - began[0]
+    for _ in range(5):
+        model(torch.randn(4, 8)).square().sum().backward()
+        optimizer.step()
+    os.write(1, f"started in {seconds} s\\n".encode())
+"""
+FLOOD_CONNECTIONS = int(os.environ.get("LIONCUB_FLOOD_CONNECTIONS", "2000"))
+"""To each worker; 6,000 is the full size. Workers may have 1,024 descriptors."""
+
+
+def seconds_to_start(folder: Path, num_connections: int, num_workers: int = 3) -> float:
+    """Of real workers, each with so many connections before another worker comes, from then on."""
+    folder.mkdir()
+    path = script(folder / "start.py", START)
+    options = ["--standalone", f"--nproc-per-node={num_workers}", path, str(folder), "1024"]
+    floods: list[subprocess.Popen[str]] = []
+    with started([*LAUNCHER, *options]) as [launcher]:
+        try:
+            for rank in range(num_workers if num_connections else 0):
+                wait_for(folder / f"port-{rank}")
+                port = (folder / f"port-{rank}").read_text()
+                command = [sys.executable, "-c", FLOOD, "127.0.0.1", port, str(num_connections)]
+                floods.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+            for flood in floods:
+                assert flood.stdout is not None
+                assert flood.stdout.readline() == "made\n"
+            (folder / "go").touch()
+            said, _ = launcher.communicate(timeout=100)
+        finally:
+            for flood in floods:
+                flood.communicate()
+    assert launcher.returncode == 0, said
+    found = [float(line.split()[2]) for line in said.splitlines() if line.startswith("started in")]
+    assert len(found) == num_workers, said
+    return max(found)
+
+
+@pytest.mark.slow
+def test_connections_that_say_nothing_do_not_delay_the_start_of_real_workers(tmp_path: Path) -> None:
+    """At worst until the time-out of 20 s, and then without sockets."""
+    alone = seconds_to_start(tmp_path / "alone", 0)
+    among = seconds_to_start(tmp_path / "among", FLOOD_CONNECTIONS)
+    print(f"{FLOOD_CONNECTIONS} connections to each: started in {among:.2f} s, without them in {alone:.2f} s")
+    assert among < alone + 5
 
 
 def test_where_one_worker_cannot_make_its_connections_all_use_the_backend(on_loopback: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import sys
@@ -15,8 +16,8 @@ import pytest
 
 from tests.support.torchrun import LAUNCHER, free_port, script, started
 
-CONNECTIONS = 1200
-"""To each port: more than a process may have descriptors by default."""
+CONNECTIONS = int(os.environ.get("LIONCUB_FLOOD_CONNECTIONS", "1200"))
+"""To each port: more than a process may have descriptors by default. 5,000 is the full size."""
 
 TRAIN = """
 import os, resource, socket, sys, time

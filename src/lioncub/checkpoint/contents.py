@@ -98,7 +98,7 @@ def _merged(saved: Mapping[str, Any], current: dict[str, Any]) -> dict[str, Any]
     if "codec" in merged:
         merged["codec"] = current.get("codec")
     check_group(merged)
-    if type(merged["step"]) is not int or merged["step"] < 0:
+    if type(merged["step"]) is not int or not 0 <= merged["step"] < 1 << 62:
         raise ConfigError(f"step={merged['step']!r}")
     if isinstance(current["lr"], Tensor):
         merged["lr"] = torch.full_like(current["lr"], merged["lr"])

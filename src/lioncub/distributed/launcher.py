@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from pathlib import Path
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 30.0
@@ -18,10 +19,30 @@ def end_with_parent() -> None:
     By looking, for the kernel's own signal (PR_SET_PDEATHSIG) comes when the thread ends that started the process.
     """
     if not any(thread.name == _NAME for thread in threading.enumerate()):
-        threading.Thread(target=_watch, args=(os.getppid(),), name=_NAME, daemon=True).start()
+        parent = os.getppid()
+        parent = _NOBODY if _is_foster_parent(parent) else parent
+        threading.Thread(target=_watch, args=(parent,), name=_NAME, daemon=True).start()
 
 
 _NAME = "lioncub watches its launcher"
+_NOBODY = -1
+
+
+def _is_foster_parent(parent: int) -> bool:
+    """Whether the launcher ended while this process imported torch, so that the system gave it another parent.
+
+    torchrun's agent starts workers as leaders of sessions, and has torch in its memory; what inherits orphans has not.
+    Where that cannot be seen, ``parent`` is taken for the agent.
+    """
+    if os.getsid(0) != os.getpid():
+        return False
+    process = Path(f"/proc/{parent}")
+    try:
+        return b"torch" not in (process / "maps").read_bytes()
+    except PermissionError:
+        return b"python" not in (process / "cmdline").read_bytes()
+    except OSError:
+        return False
 
 
 def _watch(parent: int) -> None:

@@ -31,6 +31,7 @@ from typer.testing import CliRunner
 from lioncub.errors import ConfigError
 from lioncub.tools.cli import app
 from lioncub.tools.data import cifar10, enwik8, fetch, load, packages, png, run
+from lioncub.tools.data import download as download_module
 from lioncub.tools.data.cifar10 import CIFAR10
 from lioncub.tools.data.config import DataConfig
 from lioncub.tools.data.dataset import DataSet, cache_folder
@@ -169,6 +170,14 @@ def bomb_lzma_zip(folder: Path) -> None:
     bomb_zip(folder, zipfile.ZIP_LZMA)
 
 
+def encrypted_zip(folder: Path) -> None:
+    bomb_zip(folder)
+    data = bytearray((folder / "enwik8.zip").read_bytes())
+    data[6] |= 1  # in the file's own head, and in the archive's list
+    data[data.rindex(b"PK\1\2") + 8] |= 1
+    (folder / "enwik8.zip").write_bytes(data)
+
+
 def bomb_gzip(folder: Path) -> None:
     (folder / "enwik8.gz").write_bytes(gzip.compress(ZEROS))
 
@@ -209,7 +218,7 @@ def peak_bytes() -> Iterator[Callable[[], int]]:
     tracemalloc.stop()
 
 
-TEXT_BOMBS = (bomb_zip, bomb_lzma_zip, bomb_gzip)
+TEXT_BOMBS = (bomb_zip, bomb_lzma_zip, encrypted_zip, bomb_gzip)
 IMAGE_BOMBS = (bomb_archive, bomb_tar_head, bomb_pickle)
 
 
@@ -336,7 +345,7 @@ class Notes(Watcher):
 
 
 def use_official(monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], Path]) -> None:
-    monkeypatch.setattr(fetch, "download", lambda url, path, on_bytes: put(path.parent))
+    monkeypatch.setattr(fetch, "download", lambda url, path, most_bytes, on_bytes: put(path.parent))
 
 
 def use_package(monkeypatch: pytest.MonkeyPatch, put: Callable[[Path], Path]) -> None:
@@ -384,7 +393,9 @@ def test_a_folder_comes_first_and_its_damage_is_final(tmp_path: Path, monkeypatc
 def test_a_page_instead_of_the_archive_leads_to_the_next_source(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fetch, "download", lambda url, path, on_bytes: path.write_bytes(b"<html>please log in"))
+    monkeypatch.setattr(
+        fetch, "download", lambda url, path, most_bytes, on_bytes: path.write_bytes(b"<html>please log in")
+    )
     use_package(monkeypatch, made.put_text_package)
     notes = Notes()
     fetch.fetch(made.small_enwik8(), cache=tmp_path, watcher=notes)
@@ -407,7 +418,8 @@ def test_other_bytes_than_the_published_never_reach_the_cache(tmp_path: Path, mo
 class Site(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.send_response(404 if self.path == "/missing" else 200)
-        self.send_header("Content-Length", "2000" if self.path == "/cut" else "1000")
+        if self.path != "/unsaid":
+            self.send_header("Content-Length", "2000" if self.path == "/cut" else "1000")
         self.end_headers()
         self.wfile.write(made.TEXT)
 
@@ -428,7 +440,7 @@ def site() -> Iterator[str]:
 
 def test_a_download_reports_its_progress(tmp_path: Path, site: str) -> None:
     progress: list[tuple[int, int | None]] = []
-    download(f"{site}/file", tmp_path / "file", lambda done, total: progress.append((done, total)))
+    download(f"{site}/file", tmp_path / "file", 1000, lambda done, total: progress.append((done, total)))
     assert (tmp_path / "file").read_bytes() == made.TEXT
     assert progress[-1] == (1000, 1000)
 
@@ -436,13 +448,23 @@ def test_a_download_reports_its_progress(tmp_path: Path, site: str) -> None:
 @pytest.mark.parametrize(("path", "why"), [("missing", "Not Found"), ("cut", "1,000 of 2,000|IncompleteRead")])
 def test_a_failed_download_says_why(tmp_path: Path, site: str, path: str, why: str) -> None:
     with pytest.raises(FetchError, match=why):
-        download(f"{site}/{path}", tmp_path / "file", lambda done, total: None)
+        download(f"{site}/{path}", tmp_path / "file", 1000, lambda done, total: None)
+
+
+@pytest.mark.parametrize("path", ["file", "unsaid"])
+def test_a_download_that_is_longer_than_what_is_published_is_ended(
+    tmp_path: Path, site: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(download_module, "PIECE_BYTES", 100)
+    with pytest.raises(FetchError, match="more than 500 bytes"):
+        download(f"{site}/{path}", tmp_path / "file", 500, lambda done, total: None)
+    assert (tmp_path / "file").stat().st_size <= 600
 
 
 def test_a_host_that_refuses_fails_at_once(tmp_path: Path) -> None:
     start = monotonic()
     with pytest.raises(FetchError, match="refused"):
-        download("http://127.0.0.1:9/file", tmp_path / "file", lambda done, total: None)
+        download("http://127.0.0.1:9/file", tmp_path / "file", 1000, lambda done, total: None)
     assert monotonic() - start < 5
 
 

@@ -16,6 +16,10 @@ SLACK_BYTES = 1 << 24
 """What an archive may hold beside the published files, and a compressed file be longer than its contents."""
 
 
+ENCRYPTED = 1
+"""Among the flags of a file in a zip."""
+
+
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
 
@@ -38,6 +42,8 @@ def read_zip(path: Path, member: str, most_bytes: int) -> bytes:
         found = archive.getinfo(member)
         if found.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):  # the others unpack a piece at once
             raise DataDamagedError(f"{path} is compressed by method {found.compress_type}, the published file is not")
+        if found.flag_bits & ENCRYPTED:
+            raise DataDamagedError(f"{path} is encrypted, the published file is not")
         with archive.open(found) as file:
             return read_at_most(file, most_bytes, f"{path}: {member}")
 

@@ -17,7 +17,7 @@ TIMEOUT_SECONDS = 8.0
 PIECE_BYTES = 1 << 18
 
 
-def download(url: str, path: Path, on_bytes: Callable[[int, int | None], None]) -> None:
+def download(url: str, path: Path, most_bytes: int, on_bytes: Callable[[int, int | None], None]) -> None:
     """Write what ``url`` has to ``path``, telling ``on_bytes`` how many bytes of how many are there."""
     request = urllib.request.Request(url, headers={"User-Agent": f"lioncub/{__version__}"})
     try:
@@ -28,6 +28,8 @@ def download(url: str, path: Path, on_bytes: Callable[[int, int | None], None]) 
                 file.write(piece)
                 done += len(piece)
                 on_bytes(done, total)
+                if done > most_bytes:
+                    raise FetchError(f"it sent more than {most_bytes:,} bytes, which is longer than what is published")
     except (OSError, http.client.HTTPException, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise FetchError(f"{type(error).__name__}: {reason}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+from lioncub.tools.data.archives import SLACK_BYTES
 from lioncub.tools.data.dataset import DataSet, Found, cache_folder
 from lioncub.tools.data.download import download
 from lioncub.tools.data.errors import DataDamagedError, DataMissingError, FetchError
@@ -66,7 +67,7 @@ def from_official_place(dataset: DataSet, scratch: Path, watcher: Watcher) -> tu
     path = scratch / dataset.url.rpartition("/")[2]
     watcher.begin(f"{dataset.name}: downloading {dataset.url}")
     try:
-        download(dataset.url, path, watcher.on_bytes)
+        download(dataset.url, path, dataset.size + SLACK_BYTES, watcher.on_bytes)
     except FetchError as error:
         raise FetchError(f"{dataset.url}: {error}") from error
     watcher.begin(f"{dataset.name}: unpacking")
