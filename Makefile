@@ -13,6 +13,7 @@ test: $(VENV)/.dev network browser ## lint, types and every fast test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev network browser ## what is slow by nature: every codec on every collective, soak, storms of kills, fuzz, labs
@@ -46,7 +47,7 @@ format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff format src tests
 
 clean:                ## remove what these targets made
-	rm -rf $(VENV) build demo-out compare-out bench-out study-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-out compare-out bench-out study-out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # Programs of the system, where they are missing and can be installed; without them the hosts share loopback, and the
 # pages are not tested in a browser. Both say so.

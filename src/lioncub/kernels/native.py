@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
+from lioncub.kernels.buffers import pool
 from lioncub.kernels.checks import (
     check_ballot,
     check_cuts,
@@ -32,7 +33,6 @@ from lioncub.kernels.checks import (
 from lioncub.kernels.layout import BLOCK, Ballot
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
-from lioncub.transport.buffers import pool
 
 if find_spec("lioncub.kernels._native") is None:
     _problem = "the C++ kernels were not built when lioncub was installed"

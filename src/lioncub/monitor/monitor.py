@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,9 @@ from lioncub.stats import Stats
 
 SECONDS_PER_READING = 2.0
 """A reading is taken after this time even if it has fewer than ``every`` steps."""
+
+SINKS = "lioncub.sinks"
+"""The entry points under which packages register sinks."""
 
 
 class Monitor:
@@ -159,12 +163,10 @@ class Monitor:
 
 
 def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, records: str | Path | None) -> list[Sink]:
-    """Those that this worker feeds. Packages are imported by those who ask for them."""
+    """The sinks of this worker. A package is imported only where its sink is asked for."""
     sinks: list[Sink] = []
     if dashboard and worker == 0:
-        from lioncub.tools.live.dashboard import Dashboard
-
-        sinks.append(Dashboard())
+        sinks.append(_installed_sink("dashboard"))
     if tensorboard is not None:
         from lioncub.monitor.tensorboard import TensorBoard
 
@@ -174,6 +176,15 @@ def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, reco
         path = Path(records)
         sinks.append(Records(path.with_suffix(f".worker-{worker}{path.suffix}") if worker else path))
     return sinks
+
+
+def _installed_sink(name: str) -> Sink:
+    """A sink that a package registers as an entry point: the library imports no package that draws."""
+    found = [*entry_points(group=SINKS, name=name)]
+    if not found:
+        raise ConfigError(f"{name}=True: no package registers {name!r} under {SINKS!r}. Install lioncub again")
+    sink: Sink = found[0].load()()
+    return sink
 
 
 def _describe(optimizer: Optimizer) -> str:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
-from lioncub.transport.buffers import pool
+from lioncub.kernels.buffers import pool
 from lioncub.transport.connecting import connect
 from lioncub.transport.sockets import Mesh, Post, why_not
 

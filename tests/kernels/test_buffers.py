@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from lioncub.transport.buffers import GRAIN_BYTES, LEAST_BYTES, Pool
+from lioncub.kernels.buffers import GRAIN_BYTES, LEAST_BYTES, Pool
 
 MEBI = 1 << 20
 
