@@ -10,7 +10,11 @@ import sysconfig
 from pathlib import Path
 from zipfile import ZipFile
 
+import pytest
+
 from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.slow
 
 SOURCES = ("pyproject.toml", "CMakeLists.txt", "README.md", "LICENSE", "native", "src")
 
@@ -18,7 +22,6 @@ STEP = """
 import torch, lioncub
 from lioncub import kernels
 
-pytestmark = pytest.mark.slow
 assert "not built" in kernels.bodies()["native"], kernels.bodies()
 param = torch.nn.Parameter(torch.ones(3))
 param.grad = torch.tensor([1.0, -1.0, 0.0])

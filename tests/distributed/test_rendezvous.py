@@ -8,6 +8,8 @@ import pytest
 
 from tests.support.torchrun import LAUNCHER, free_port, script, started
 
+pytestmark = pytest.mark.slow
+
 NODES, WORKERS = 2, 2
 KILLS = (0, 3)
 """The rank that dies in each attempt: one of either node."""
@@ -18,8 +20,6 @@ from datetime import timedelta
 from pathlib import Path
 import torch, torch.distributed as dist
 import lioncub
-
-pytestmark = pytest.mark.slow
 
 with lioncub.distributed.init("gloo", timeout=timedelta(seconds=20)) as world:
     total = torch.ones(1)

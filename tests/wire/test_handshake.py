@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch import nn
 
 from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, MomentumSync, TwoPhase, Vote
-from lioncub.wire import headers
+from lioncub.step import plan
 from tests.support.cluster import Cluster, Failure
 
 
@@ -50,12 +50,12 @@ def _construct(rank: int, group: dist.ProcessGroup, odd: str) -> None:
     elif strange and odd == "quorum":
         settings["quorum"] = 2
     elif strange and odd == "version":
-        headers.WIRE_VERSION += 1
+        vars(plan)["WIRE_VERSION"] += 1
     try:
         DistributedLion(params, **settings)  # type: ignore[arg-type]
     finally:
         if strange and odd == "version":
-            headers.WIRE_VERSION -= 1
+            vars(plan)["WIRE_VERSION"] -= 1
 
 
 MISMATCHES = {
