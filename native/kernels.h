@@ -1,7 +1,7 @@
 // The kernels' signatures, and one table of them for each instruction set.
 //
-// A kernel works on a range of blocks, words or elements, so that threads can share the work: whatever it writes
-// belongs to that range alone. lioncub/kernels/torch_ops.py says what each one does, bit for bit.
+// A kernel works on a range of blocks, words or elements, so that threads can share the work: it writes to
+// that range alone. lioncub/kernels/torch_ops.py says what each one does, bit for bit.
 #pragma once
 
 #include <cstddef>

@@ -60,7 +60,7 @@ static_assert(sizeof(Head) == 24, "the same on every machine");
 
 std::string closed_by(int error) { return std::string(CLOSED) + ": " + std::strerror(error); }
 
-// Memory of our own, as it comes: it is written over at once.
+// Uninitialised memory: every byte is written at once.
 struct Bytes {
     std::unique_ptr<uint8_t[]> data;
     uint64_t size = 0;

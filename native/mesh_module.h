@@ -1,4 +1,4 @@
-// What Python sees of a mesh.
+// The Python binding of a mesh.
 #pragma once
 
 #include <nanobind/nanobind.h>

@@ -1,4 +1,4 @@
-"""Connections of our own: several meshes in one process, over real sockets."""
+"""The socket transport: several meshes in one process, over real sockets."""
 
 from __future__ import annotations
 

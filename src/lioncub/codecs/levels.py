@@ -45,8 +45,8 @@ class Levels(SignMagnitude):
     float:     the same with e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1)               p bits up, 1 down
     midtread:  q = clip(round(u/mean|u| · s/2), -s, s), s = 2^(p-1)-1: the paper's        p bits up, 2 down
 
-    On the logarithmic grid b = 8, 4, 2, 2 for 2 to 5 bits, and whatever is below the mean weighs the same. The float
-    grid, ours, tells small from smaller too: b = 4, 4, 2, 2 and k = 0, 1, 3, 6 levels more lie below the mean.
+    On the logarithmic grid b = 8, 4, 2, 2 for 2 to 5 bits, and all magnitudes below the mean have the same level.
+    The float grid, which is lioncub's, resolves them: b = 4, 4, 2, 2 and k = 0, 1, 3, 6 more levels lie below the mean.
     """
 
     bits: int

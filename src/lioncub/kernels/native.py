@@ -62,12 +62,12 @@ def why_not() -> str:
 
 
 def extension() -> Any:
-    """The module in C++, for what is no kernel; None where there is none."""
+    """The extension module, for callers that need more than kernels; None where it is missing."""
     return None if _problem else _native
 
 
 def describe() -> dict[str, str]:
-    """What was built, and what of it runs on this processor."""
+    """How the extension was built, and which instruction sets of it this processor runs."""
     if _problem:
         return {}
     usable = ", ".join(_native.instruction_sets())
@@ -88,7 +88,7 @@ def instruction_set(name: str) -> Iterator[None]:
 
 @contextmanager
 def pace(*, lanes: bool) -> Iterator[None]:
-    """Memory is walked in lanes, or straight on, whatever suits this processor: for tests and benchmarks."""
+    """Inside the block memory is read in lanes, or front to back, on any processor: for tests and benchmarks."""
     before = _native.in_lanes()
     _native.set_pace(lanes)
     try:
@@ -98,7 +98,7 @@ def pace(*, lanes: bool) -> Iterator[None]:
 
 
 def read_ceiling(tensor: Tensor) -> int:
-    """Read a contiguous tensor and do nothing with it but a sum: what a kernel that reads could reach."""
+    """The sum of a contiguous tensor: the ceiling of the speed of kernels that read."""
     return _native.read_words(tensor.data_ptr(), tensor.numel() * tensor.element_size() // 8, torch.get_num_threads())
 
 
@@ -210,7 +210,7 @@ class _Table:
         return tensor.data_ptr() or _nowhere(tensor), kind
 
     def writable(self, tensor: Tensor) -> tuple[int, int]:
-        """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
+        """The same for a tensor to be written; a copy is written back by :meth:`write_back`."""
         kind = TYPES.get(tensor.dtype)
         if type(tensor) not in PLAIN or tensor.is_neg() or kind is None:
             raise _ForeignError

@@ -1,4 +1,4 @@
-"""When momenta meet, which tensors, at what precision: Lion Cub's selective momentum synchronisation."""
+"""Lion Cub's selective momentum synchronisation: which momenta are averaged, at which steps, in which precision."""
 
 from __future__ import annotations
 

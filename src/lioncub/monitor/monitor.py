@@ -1,4 +1,4 @@
-"""Watches a training loop and tells its sinks."""
+"""The monitor of a training loop, and the sinks to which it sends events."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SINKS = "lioncub.sinks"
 
 
 class Monitor:
-    """Time, bytes, votes and loss of a running job, on a dashboard, in TensorBoard, in a file; and what looks wrong.
+    """Time, bytes, votes and loss of a running job, on a dashboard, in TensorBoard, in a file; and findings.
 
     Args:
-        optimizer: any of torch's. Those of lioncub have ``stats``; of others, time and loss are all there is to see.
+        optimizer: any of torch's. Those of lioncub have ``stats``; of others, only time and loss are shown.
         dashboard: show worker 0's figures in the terminal (stderr), or a line now and then where that is none.
         tensorboard: a folder for TensorBoard.
         records: a file that gets a line of JSON for each event; ``lioncub live FILE`` follows it. It is appended to.
@@ -41,8 +41,8 @@ class Monitor:
             the suffix; otherwise only worker 0 does. Workers are numbered by the default process group.
         sinks: more places for events to go, on every worker: objects with ``take(event)`` and ``close()``.
 
-    What it is given is checked at construction. From then on it breaks nothing: a sink that fails is dropped with one
-    warning.
+    Arguments are checked at construction. After it a monitor never ends the training: a sink that fails is dropped with
+    one warning.
 
     Example::
 
@@ -85,7 +85,7 @@ class Monitor:
         self._last = time.perf_counter()
 
     def step(self, loss: float | None = None) -> None:
-        """A step is done. Call it after every ``optimizer.step()``; the loss is this worker's."""
+        """Record a step. Call it after every ``optimizer.step()``; the loss is this worker's."""
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         stats = self._current_stats()

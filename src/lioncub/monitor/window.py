@@ -1,4 +1,4 @@
-"""Steps, folded into a reading."""
+"""The aggregation of steps into a reading."""
 
 from __future__ import annotations
 

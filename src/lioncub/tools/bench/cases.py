@@ -1,4 +1,4 @@
-"""What is timed."""
+"""A benchmark case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Limit = Literal["read", "axpy"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """One thing to time, and the bytes it has to move."""
+    """A function to time, and the bytes that it must move."""
 
     group: Group
     name: str
@@ -24,7 +24,7 @@ class Case:
     bytes_read: int
     bytes_written: int
     limit: Limit
-    """The ceiling it is held against."""
+    """The ceiling with which it is compared."""
     body: str = ""
     model: str = ""
     num_tensors: int = 1

@@ -1,4 +1,4 @@
-"""What one run of the benchmark is made of."""
+"""The settings of a run of ``lioncub bench kernels``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of the exchange's benchmark is made of."""
+"""The settings of a run of ``lioncub bench exchange``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ExchangeConfig:
 
 @dataclass(frozen=True)
 class ExchangeTask:
-    """What every host is told."""
+    """The settings of one host's process."""
 
     numel: int
     repeats: int

@@ -1,4 +1,4 @@
-"""How a method is built: what is wrapped around the model, and what moves it."""
+"""The construction of each method: the wrapper of the model, and the optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is compared."""
+"""The settings of a comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_EXAMPLES, MOST_SEED = 1_000_000, 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What methods are compared under: all but the method is the same."""
+    """All settings of a cell but its method."""
 
     rate: str
     hosts: int
@@ -41,7 +41,7 @@ class CompareConfig:
 
     job: str = "gpt-10m"
     data: str = "auto"
-    """What a GPT learns from: "enwik8", "stdlib", or whichever of the two is here."""
+    """The text of a GPT: "enwik8", "stdlib", or "auto", the first of the two that is here."""
     methods: tuple[str, ...] = tuple(METHODS)
     rates: tuple[str, ...] = ("100mbit", "1gbit")
     hosts: tuple[int, ...] = (4,)
@@ -106,13 +106,13 @@ class CompareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """What one host's process is told: the methods it trains one after another, under one condition."""
+    """The settings of one host's process: the methods that it trains one after another, under one condition."""
 
     settings: dict[str, Any]
     methods: tuple[str, ...]
     examples: int
     interface: str
-    """Whose bytes are counted; empty where the network is not ours."""
+    """The interface whose bytes are counted; empty on loopback."""
     journal: str
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What one cell of a comparison leaves behind: one JSON object a line."""
+"""The records of a comparison: one JSON object a line for each cell."""
 
 from __future__ import annotations
 

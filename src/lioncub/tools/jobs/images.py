@@ -1,4 +1,4 @@
-"""Naming what an image shows."""
+"""Image classification."""
 
 from __future__ import annotations
 

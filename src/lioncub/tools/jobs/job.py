@@ -1,4 +1,4 @@
-"""What a training job is."""
+"""The interface of training jobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lab is asked to be."""
+"""The settings of a lab."""
 
 from __future__ import annotations
 

@@ -67,10 +67,10 @@ def holder_command(host: HostPlan) -> Command:
     return ["unshare", "--net", "--uts", "--", "sh", "-c", 'hostname "$0" 2>/dev/null; exec cat', host.name]
 
 
-def outer_command(footing: Sequence[str], inner: Sequence[str]) -> Command:
+def outer_command(isolation: Sequence[str], inner: Sequence[str]) -> Command:
     """Namespaces for the switch, and for all processes: when the first process in it ends, the kernel ends the others,
     and with the last process of a network namespace its interfaces go."""
     return [
-        *("unshare", *footing, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("unshare", *isolation, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("--", *inner),
     ]

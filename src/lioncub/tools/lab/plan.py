@@ -1,4 +1,4 @@
-"""All that the process inside the lab has to know, as plain data that passes through a pipe."""
+"""The plan of a lab: all that its supervisor needs, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERFACE = "eth0"
 PORT = 29400
 SWITCH = "10.77.0.254"
 FIRST = 101
-"""Where host addresses begin to end: all in three digits, for torchrun ranks agents by the text of their addresses."""
+"""The last byte of host 0's address. All have three digits: torchrun ranks agents by the text of their addresses."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -25,10 +25,10 @@ class HostPlan:
     name: str
     address: str
     shaping: tuple[str, ...]
-    """What ``tc`` is told; empty for a link that is not shaped."""
+    """The arguments of ``tc``; empty for a link that is not shaped."""
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """What the command sees beside the environment of the lab."""
+    """The environment variables of the command, added to the lab's."""
     identity: tuple[str, ...] = ()
     """What ``setpriv`` is told of the user; empty for the one who runs the lab."""
 
@@ -40,7 +40,7 @@ class Plan:
     hosts: tuple[HostPlan, ...]
     networked: bool
     store: str = ""
-    """Where on the switch torchrun's agents meet, ``address port``; empty where there is no torchrun."""
+    """The address and port of the store of torchrun's agents, on the switch; empty without torchrun."""
     counters: str = ""
 
     def to_json(self) -> str:

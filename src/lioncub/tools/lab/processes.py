@@ -1,4 +1,4 @@
-"""What the system knows about processes."""
+"""Processes, from /proc: descendants, start times, namespaces."""
 
 from __future__ import annotations
 
