@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TIER   ?= not slow
 
-.PHONY: demo test test-slow test-all coverage test-faults sanitize bench figures format clean network browser
+.PHONY: demo test test-slow test-all coverage mutants step-size test-faults sanitize bench figures format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
@@ -26,6 +26,12 @@ coverage: $(VENV)/.dev network ## lines and branches of the library that the fas
 	$(BIN)/coverage run -m pytest -n 3 -m "$(TIER)" $(PYTEST_ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
+
+mutants: $(VENV)/.dev     ## small wrong changes to the library, one at a time, and the fast test that notices each
+	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+step-size: $(VENV)/.dev   ## the files and functions that one step on two workers runs through
+	$(BIN)/python -m tests.support.step_size
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest -m '' tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)
