@@ -9,7 +9,7 @@ TIER   ?= not slow
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
 
-test: $(VENV)/.dev network browser ## lint, types and every fast test
+test: $(VENV)/.dev network browser ## lint, types, imports and every fast test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
@@ -38,7 +38,7 @@ test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numb
 
 sanitize: $(VENV)/.dev   ## the tests of what is in C++ under Address-, UndefinedBehavior- and ThreadSanitizer
 	$(MAKE) sanitized SANITIZER=address,undefined RUNTIMES="asan ubsan"
-	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number or test_mesh"'
+	$(MAKE) sanitized SANITIZER=thread RUNTIMES=tsan SELECT='-k "threads or bad_number or test_sockets"'
 
 bench: $(VENV)/.dev      ## the kernels against the memory, the step against other optimizers
 	$(BIN)/lioncub bench kernels

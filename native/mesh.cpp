@@ -71,8 +71,8 @@ struct Bytes {
 struct Send {
     Head head;
     const uint8_t *data;
-    std::shared_ptr<Ticket> ticket;  // none: nobody waits for it any more
-    Bytes own;                       // its bytes, once the sender's memory is gone
+    std::shared_ptr<Ticket> ticket;  // none: no caller waits for it any more
+    Bytes own;                       // its bytes, once the sender's memory is freed
 };
 
 struct Receive {
@@ -130,7 +130,7 @@ struct Peer {
     bool in_body = false;
     std::optional<Receive> target;  // where the body goes; else into ``kept_body``
     Bytes kept_body;
-    bool dropped = false;  // the body is nobody's
+    bool dropped = false;  // no receive takes the body
     ByTag<Receive> posted;
     ByTag<Bytes> kept;
     uint64_t kept_bytes = 0;
@@ -345,7 +345,7 @@ class Loop {
         }
         std::lock_guard lock(mutex_);
         over_ = true;
-        for (const auto &job : jobs_) job();  // all fail, for all peers are given up; nobody may wait for ever
+        for (const auto &job : jobs_) job();  // all fail, for all peers are given up: no caller waits for ever
         jobs_.clear();
     }
 
@@ -574,7 +574,7 @@ class Loop {
         watch(peer);
     }
 
-    // A peer that is gone may have sent its last messages before.
+    // A lost peer may have sent its last messages before.
     void end_of_sending(Peer &peer, int error) {
         while (peer.alive() && read(peer)) {
         }

@@ -17,7 +17,7 @@ namespace lioncub {
 struct Message {
     int peer;
     uint32_t tag;
-    uint8_t *data;  // must stay until the ticket is done or gone
+    uint8_t *data;  // valid until the ticket is complete or dropped
     uint64_t size;  // more than 0; of a receive: room, and a longer message is cut off there
 };
 
@@ -62,7 +62,7 @@ class Mesh {
     void forget(const std::shared_ptr<Ticket> &ticket);
     // Close all connections; operations under way fail.
     void close();
-    // In a process that was forked off: let go of the sockets, and of nothing else.
+    // In a forked process: close its copies of the sockets, and touch nothing else.
     void close_in_child();
 
   private:

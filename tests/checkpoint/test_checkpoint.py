@@ -1,4 +1,4 @@
-"""Checkpoints of one process: what is in them, what is refused, what stays."""
+"""Checkpoints of one process: contents, retention, refused arguments and files."""
 
 from __future__ import annotations
 

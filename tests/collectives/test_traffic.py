@@ -1,4 +1,4 @@
-"""Bytes that really leave, and when."""
+"""The bytes and messages that are sent equal traffic(), and buckets are sent during backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that falls apart: both sides stop, and none goes on alone."""
+"""Network partitions: both sides stop, and none trains on alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory of messages that is used again."""
+"""The pool of message memory: reuse, limits, threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor, its readings and where it writes them, in one process."""
+"""The monitor in one process: readings, records, sinks, TensorBoard."""
 
 from __future__ import annotations
 

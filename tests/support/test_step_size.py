@@ -1,4 +1,4 @@
-"""The counter of a step's size counts what it says."""
+"""The counter of the files and functions of a step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the doctor says, with native kernels and without."""
+"""``lioncub doctor`` with native kernels and without."""
 
 from __future__ import annotations
 

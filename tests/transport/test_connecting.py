@@ -1,4 +1,4 @@
-"""How workers connect: threads for workers, real sockets on loopback."""
+"""Connecting: threads in place of workers, real sockets on loopback."""
 
 from __future__ import annotations
 

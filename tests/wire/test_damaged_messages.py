@@ -1,4 +1,4 @@
-"""Messages that nobody sent: random bytes, damage, forged headers. A typed error each time, no hang, no abort."""
+"""Damaged and forged messages: a typed error each time, no hang, no abort."""
 
 from __future__ import annotations
 

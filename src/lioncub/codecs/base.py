@@ -67,7 +67,7 @@ class Codec(ABC):
 
     @abstractmethod
     def votes(self, payload: Tensor) -> Tensor:
-        """Where each element of this worker's payload points: -1, 0 or 1, ``[blocks · 64]``."""
+        """The sign of each element of this worker's payload: -1, 0 or 1, ``[blocks · 64]``."""
 
     def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
         """On how many elements of the cuts this worker's payload points where the outcome points.

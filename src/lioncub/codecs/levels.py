@@ -26,14 +26,14 @@ class Powers(NamedTuple):
 
     log2_base: int
     below: int = 0
-    """How many, the lowest aside, are for magnitudes below the mean."""
+    """The number of levels, the lowest aside, for magnitudes below the mean."""
 
 
 POWERS: dict[str, dict[int, Powers]] = {
     "log": {2: Powers(3), 3: Powers(2), 4: Powers(1), 5: Powers(1)},
     "float": {2: Powers(2), 3: Powers(2, below=1), 4: Powers(1, below=3), 5: Powers(1, below=6)},
 }
-"""By grid and bits."""
+"""The powers of each grid and number of bits."""
 
 
 @dataclass(frozen=True)

@@ -112,7 +112,7 @@ def _check_backend(backend: str) -> None:
 
 
 def _choose_interface(launch: Launch, listen: str | None) -> None:
-    """In the environment, for groups that are made later must listen there as well."""
+    """Set the interface in the environment, where groups that are made later read it as well."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")
     if listen is None and chosen:
         known = set(addresses().values())

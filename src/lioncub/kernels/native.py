@@ -241,7 +241,7 @@ class _StridedError(Exception):
 
 
 class _ForeignError(Exception):
-    """What only torch can take: another format, or memory that is not what the tensor says (a subclass, a lazy
+    """An operand for torch only: of another format, or with memory that differs from its values (a subclass, a lazy
     negation or zero)."""
 
 
@@ -309,7 +309,7 @@ def _outcome(ballot: Ballot, blocks: int, planes: int) -> Tensor:
 
 @cache
 def _weights(magnitudes: tuple[int, ...]) -> int | None:
-    """How C++ finds the magnitude of an index; None: it cannot."""
+    """The rule by which C++ computes the magnitude of an index; None: there is none."""
     count = len(magnitudes)
     if magnitudes == (1,):
         return UNIT
@@ -369,7 +369,7 @@ def _move_alone(move: Move, direction: Direction, payload: Tensor) -> None:
 
 
 def _add_move(table: _Table, move: Move) -> None:
-    """All of it or, where an error says that the table cannot take it, nothing."""
+    """Add all of the move, or nothing where the table cannot take it, which raises."""
     x, start, lr, decay, num_voters, m, g, beta, gain, noise = move
     x_at, x_type = table.writable(x)
     m_at = m_type = g_at = g_type = 0

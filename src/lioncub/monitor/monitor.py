@@ -69,7 +69,7 @@ class Monitor:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"every must be a whole number of steps, at least 1, got {every!r}")
         self.findings: list[Finding] = []
-        """All so far."""
+        """All findings so far."""
         self._optimizer = optimizer
         self._every = every
         self._worker = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0

@@ -79,7 +79,7 @@ def installed(package: str) -> str:
 
 
 def hint(problem: str, compiler: str) -> str:
-    """What to do about missing native kernels; "" where they are there."""
+    """The remedy for missing native kernels; "" where they are there."""
     if not problem:
         return ""
     again = (

@@ -101,7 +101,7 @@ class Comm:
     index: int
     """This worker's place in ``members``."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where messages live: the CPU for gloo and MPI, the accelerator for NCCL and its kin."""
+    """The device of messages: the CPU for gloo and MPI, the accelerator for NCCL and similar backends."""
     native: bool = True
     """Whether ``members`` is the whole group, which the backend's collectives require."""
     channel: int = 0

@@ -1,4 +1,4 @@
-"""Workers that lie together: a vote learns on while they are fewer than half; one that shouts ends an average."""
+"""Workers that lie together: a vote learns while they are fewer than half; one large liar ends a dense average."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a lab is asked for, and the commands that come of it. Nothing is run."""
+"""The settings of a lab, and the commands that it would run."""
 
 from __future__ import annotations
 

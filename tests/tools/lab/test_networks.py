@@ -1,4 +1,4 @@
-"""A real network in namespaces: built, used, and gone whatever happens. Needs root or user namespaces."""
+"""A real network in namespaces: built, used, and always removed. Needs root or user namespaces."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Case:
     num_tensors: int = 1
     numel: int = 0
     calls: int = 1
-    """In one sample, at the most."""
+    """The most calls in one sample."""
     warm: bool = False
     """Run once before the clock starts, so that inputs come from cache."""
     ratio_to: str = ""

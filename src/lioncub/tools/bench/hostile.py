@@ -36,7 +36,7 @@ CONTEXT, BATCH, BETAS, LR = 8, 32, (0.9, 0.99), 2e-3
 
 @dataclass(frozen=True, kw_only=True)
 class HostileConfig:
-    """How many workers, how many of them lie, how long they train."""
+    """The numbers of workers and liars, and the length of the training."""
 
     workers: tuple[int, ...] = (8, 9)
     most_liars: int = 4
@@ -57,7 +57,7 @@ class HostileConfig:
 
     @property
     def command(self) -> str:
-        """How to run this again."""
+        """The command of this run."""
         usual, words = HostileConfig(), ["lioncub", "bench", "hostile"]
         for name in ("most_liars", "steps", "seeds", "out"):
             if getattr(self, name) != getattr(usual, name):

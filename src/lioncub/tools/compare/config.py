@@ -54,10 +54,10 @@ class CompareConfig:
     """No cell trains longer, but takes ``least_steps``."""
     least_steps: int = 5
     validations: int = 4
-    """How often the validation loss is taken, besides the start; 0: never."""
+    """The number of validations, besides the one at the start; 0: none."""
     validation_examples: int = 8192
     lr: float | None = None
-    """Of Lion; the job's own by default."""
+    """Lion's learning rate; the job's own by default."""
     seed: int = 0
     out: Path = Path("compare-out")
 
@@ -99,7 +99,7 @@ class CompareConfig:
         ]
 
     def settings(self) -> dict[str, Any]:
-        """All that a cell's figures depend on, besides its method and its condition."""
+        """The settings on which a cell's figures depend, besides its method and its condition."""
         left_out = {"methods", "rates", "hosts", "examples", "out"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 

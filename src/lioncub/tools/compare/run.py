@@ -37,7 +37,7 @@ COPIED = (
     *("data", "unit", "examples_unit", "parameters", "lr", "weight_decay", "steps"),
     *("step_seconds", "update_seconds", "bytes_sent", "bytes_received", "bytes_planned"),
 )
-"""What a cell takes from a host's last word on a method as it is."""
+"""The fields that a cell takes unchanged from a host's last line about a method."""
 
 
 def run_compare(config: CompareConfig, console: Console | None = None) -> list[Cell]:
@@ -139,7 +139,7 @@ class Comparison:
         )
 
     def train(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> None:
-        """All methods in the same processes; what follows a method that failed in new ones."""
+        """Train all methods in the same processes, and those after a method that failed in new ones."""
         while methods:
             done = list(self.session(condition, methods, progress))
             if not done:
@@ -195,7 +195,7 @@ class Comparison:
 
 
 def undated(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """All but the time at which it was looked at."""
+    """All facts of the machine but their time."""
     return {name: value for name, value in machine.items() if name != "date"}
 
 

@@ -1,4 +1,4 @@
-"""How hosts can be isolated here: network namespaces as root, in a user namespace, or none: all on loopback."""
+"""The isolation of hosts on this machine: network namespaces as root, or in a user namespace, or none (loopback)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Isolation:
 
     name: str
     options: tuple[str, ...] = ()
-    """Of ``unshare``."""
+    """The options of ``unshare``."""
     networked: bool = True
     reason: str = ""
 

@@ -30,7 +30,7 @@ class HostPlan:
     environment: Mapping[str, str]
     """The environment variables of the command, added to the lab's."""
     identity: tuple[str, ...] = ()
-    """What ``setpriv`` is told of the user; empty for the one who runs the lab."""
+    """The options of ``setpriv`` for the user; empty for the user who runs the lab."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +77,7 @@ def plan_of(config: LabConfig, *, networked: bool, port: int = PORT, ours: bool 
 
 
 def caller(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Who called sudo: hosts run as that user, not as root."""
+    """The user who called sudo, as whom hosts run instead of root."""
     user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     if not (user.isdecimal() and group.isdecimal()) or user == "0":
         return ()
@@ -106,7 +106,7 @@ def host_command(config: LabConfig, index: int, address: str, port: int, *, netw
 
 
 def host_environment(config: LabConfig, index: int, master: str, port: int, *, networked: bool) -> dict[str, str]:
-    """What torchrun would set for one process per host, so that other commands can meet as well."""
+    """The variables of torchrun for one process per host, for commands that torchrun does not start."""
     cores_each = max(1, (os.cpu_count() or 1) // (config.hosts * config.workers_per_host))
     rate = config.rates()[index] if networked else None
     return {

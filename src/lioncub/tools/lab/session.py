@@ -84,7 +84,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def free_port(isolation: Isolation) -> int:
-    """In namespaces every port is free."""
+    """A free port: any in a namespace, an unused one on loopback."""
     if isolation.networked:
         return PORT
     with socket.create_server((LOOPBACK, 0)) as server:
