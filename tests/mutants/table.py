@@ -34,7 +34,8 @@ class Mutant:
         for test in self.tests:
             file, _, function = test.partition("::")
             path = ROOT / "tests" / file
-            if not path.is_file() or (function and f"def {function}(" not in path.read_text(encoding="utf-8")):
+            name = function.partition("[")[0]
+            if not path.is_file() or (name and f"def {name}(" not in path.read_text(encoding="utf-8")):
                 raise ValueError(f"{self.name}: there is no tests/{test}")
 
 
@@ -80,14 +81,14 @@ MUTANTS = (
         "kernels/torch_ops.py",
         "torch.where(finite, m[part], before[1], out=m[part])",
         "pass",
-        ("kernels/test_kernels.py::test_lion",),
+        ("kernels/test_kernels.py::test_lion[plain]",),
     ),
     Mutant(
         "stochastic rounding repeats its numbers in every chunk",
         "kernels/rounding.py",
         "torch.arange(first, first + wide.numel(), device",
         "torch.arange(0, wide.numel(), device",
-        ("kernels/test_kernels.py::test_stochastic_rounding_depends_on_the_coordinate_alone",),
+        ("kernels/test_kernels.py::test_stochastic_rounding_depends_on_the_coordinate_alone[plain]",),
     ),
     # ---- votes and codecs -------------------------------------------------------------------------------------------
     Mutant(
@@ -109,14 +110,14 @@ MUTANTS = (
         "kernels/torch_ops.py",
         "positive[where] = (coordinate + step) % 2 == 1",
         "positive[where] = True",
-        ("kernels/test_kernels.py::test_signs",),
+        ("kernels/test_kernels.py::test_signs[plain]",),
     ),
     Mutant(
         "mid-rise levels are clipped one too low",
         "kernels/torch_ops.py",
         "r.mul_(L * half).floor_().clamp_(max=L - 1)",
         "r.mul_(L * half).floor_().clamp_(max=L - 2)",
-        ("kernels/test_kernels.py::test_levels",),
+        ("kernels/test_kernels.py::test_levels[plain]",),
     ),
     Mutant(
         "the level of the mean lies one too high",
@@ -130,7 +131,7 @@ MUTANTS = (
         "kernels/bitsliced.py",
         "mask[0] &= -1 << (span.start - first * BLOCK)",
         "mask[0] &= -1 << (span.start - first * BLOCK + 1)",
-        ("kernels/test_kernels.py::test_majority",),
+        ("kernels/test_kernels.py::test_majority[plain-1]",),
     ),
     Mutant(
         "counting bits takes one too many at the end",
@@ -215,7 +216,7 @@ MUTANTS = (
         "wire/checksums.py",
         "    if notices:\n",
         "    if notices and len(notices) == len(ranks):\n",
-        ("wire/test_damaged_messages.py::test_bad_messages_on_the_wire_stop_the_step_on_all_workers",),
+        ("wire/test_damaged_messages.py::test_a_notice_names_who_got_damaged_bytes_and_from_whom",),
     ),
     Mutant(
         "different starting weights are not noticed",
@@ -309,21 +310,21 @@ MUTANTS = (
         "distributed/failure_detection.py",
         "yield silent or tuple(suspected)\n            return",
         "yield tuple(suspected)\n            return",
-        ("distributed/test_failure_detection.py",),
+        ("distributed/test_failure_detection.py::test_a_neighbour_who_is_late_is_not_named",),
     ),
     Mutant(
         "workers of one machine listen to the network",
         "distributed/environment.py",
         "if self.local_size == self.size or is_only_here(self.host):",
         "if is_only_here(self.host):",
-        ("distributed/test_environment.py",),
+        ("distributed/test_environment.py::test_one_machine_listens_on_loopback_whatever_it_is_called",),
     ),
     Mutant(
         "a connection's token is not compared",
         "transport/connecting.py",
         " and compare_digest(token, self._token):",
         " and compare_digest(token, token):",
-        ("transport/test_connecting.py",),
+        ("transport/test_connecting.py::test_unauthenticated_connections_are_refused",),
     ),
     # ---- checkpoints ------------------------------------------------------------------------------------------------
     Mutant(
@@ -338,7 +339,7 @@ MUTANTS = (
         "checkpoint/manifest.py",
         "_require(type(seal) is str and manifest.to_json() == data,",
         "_require(type(seal) is str,",
-        ("checkpoint/test_damaged_files.py",),
+        ("checkpoint/test_checkpoint.py::test_a_manifest_with_another_setting_is_refused",),
     ),
     Mutant(
         "the mean of the momenta is not kept by another number of workers",
@@ -352,7 +353,7 @@ MUTANTS = (
         "checkpoint/writing.py",
         "            disk.sync_folder(self.hidden)\n            place(",
         "            place(",
-        ("checkpoint/test_crash_points.py",),
+        ("checkpoint/test_crash_points.py::test_a_crash_at_every_operation",),
     ),
     Mutant(
         "workers load different checkpoints",
