@@ -325,7 +325,10 @@ class Loop {
         Clock::time_point woke = Clock::now();
         while (!ending_) {
             const int milliseconds = milliseconds_left();
-            const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
+            int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
+            // SIGCONT after a stop interrupts it (signal(7)): without another look the peers' bytes would not be read
+            // before give_up_the_silent().
+            if (count < 0) count = epoll_wait(epoll_, events.data(), int(events.size()), 0);
             const Clock::duration slept = Clock::now() - std::exchange(woke, Clock::now());
             has_stalled_ = slept > std::chrono::milliseconds(milliseconds) + STALL;
             for (int k = 0; k < count; ++k) {

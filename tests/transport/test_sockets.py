@@ -321,9 +321,9 @@ got = torch.zeros(30, dtype=torch.uint8)
 waiting = mesh.post({}, {1: got}, 1)
 theirs.sendall(head(1, 30))
 time.sleep(0.5)
-wake = subprocess.Popen(["sh", "-c", f"sleep 2; kill -CONT {os.getpid()}"])
-theirs.sendall(bytes(10))
-os.kill(os.getpid(), signal.SIGSTOP)
+child = f"sleep 1; head -c 10 /dev/zero >&{theirs.fileno()}; sleep 1; kill -CONT {os.getpid()}"
+wake = subprocess.Popen(["bash", "-c", child], pass_fds=[theirs.fileno()])
+os.kill(os.getpid(), signal.SIGSTOP)  # the 10 bytes come while nothing here can read them
 time.sleep(0.6)
 theirs.sendall(bytes(20))
 print(waiting.wait())
