@@ -4,15 +4,16 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 TIER   ?= not slow
 
-.PHONY: demo test test-slow test-all coverage test-faults sanitize bench figures format clean network browser
+.PHONY: demo test test-slow test-all coverage mutants step-size test-faults sanitize bench figures format clean network browser
 
 demo: $(VENV)/.demo network ## four hosts on slow links train a byte-level GPT five ways; a page, and the sentence that matters
 	$(BIN)/lioncub demo
 
-test: $(VENV)/.dev network browser ## lint, types and every fast test
+test: $(VENV)/.dev network browser ## lint, types, imports and every fast test
 	$(BIN)/ruff check src tests
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -n 3 $(PYTEST_ARGS)
 
 test-slow: $(VENV)/.dev network browser ## what is slow by nature: every codec on every collective, soak, storms of kills, fuzz, labs
@@ -25,6 +26,12 @@ coverage: $(VENV)/.dev network ## lines and branches of the library that the fas
 	$(BIN)/coverage run -m pytest -n 3 -m "$(TIER)" $(PYTEST_ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report --skip-covered --show-missing
+
+mutants: $(VENV)/.dev     ## small wrong changes to the library, one at a time, and the fast test that notices each
+	$(BIN)/python -m tests.mutants $(MUTANTS)
+
+step-size: $(VENV)/.dev   ## the files and functions that one step on two workers runs through
+	$(BIN)/python -m tests.support.step_size
 
 test-faults: $(VENV)/.dev network ## kills, crashes, damage, forgery, other numbers of workers; LIONCUB_FAULT_SEED=… replays a failure
 	$(BIN)/python -m pytest -m '' tests/wire tests/distributed tests/checkpoint $(PYTEST_ARGS)
@@ -46,7 +53,7 @@ format: $(VENV)/.dev     ## rewrite the sources the way `make test` wants them
 	$(BIN)/ruff format src tests
 
 clean:                ## remove what these targets made
-	rm -rf $(VENV) build demo-out compare-out bench-out study-out .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) build demo-out compare-out bench-out study-out .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 
 # Programs of the system, where they are missing and can be installed; without them the hosts share loopback, and the
 # pages are not tested in a browser. Both say so.

@@ -1,7 +1,7 @@
 // The kernels' signatures, and one table of them for each instruction set.
 //
-// A kernel works on a range of blocks, words or elements, so that threads can share the work: whatever it writes
-// belongs to that range alone. lioncub/kernels/torch_ops.py says what each one does, bit for bit.
+// A kernel works on a range of blocks, words or elements, so that threads can share the work: it writes to
+// that range alone. lioncub/kernels/torch_ops.py says what each one does, bit for bit.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ constexpr int MAX_TABLE_BITS = 4;         // of an index into magnitudes that fo
 
 // How memory is walked; the same results at another speed. lanes: in several places of a range in turn, asking for what
 // comes next: some processors have more of memory's answers under way then, and stop their own prefetching at every page
-// and while a tile is packed. straight: from front to back, for processors that do best when nobody interferes.
+// and while a tile is packed. straight: from front to back, for processors whose own prefetching is best left alone.
 enum class Pace : int { straight = 0, lanes = 1 };
 extern Pace pace;
 

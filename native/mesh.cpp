@@ -60,7 +60,7 @@ static_assert(sizeof(Head) == 24, "the same on every machine");
 
 std::string closed_by(int error) { return std::string(CLOSED) + ": " + std::strerror(error); }
 
-// Memory of our own, as it comes: it is written over at once.
+// Uninitialised memory: every byte is written at once.
 struct Bytes {
     std::unique_ptr<uint8_t[]> data;
     uint64_t size = 0;
@@ -71,8 +71,8 @@ struct Bytes {
 struct Send {
     Head head;
     const uint8_t *data;
-    std::shared_ptr<Ticket> ticket;  // none: nobody waits for it any more
-    Bytes own;                       // its bytes, once the sender's memory is gone
+    std::shared_ptr<Ticket> ticket;  // none: no caller waits for it any more
+    Bytes own;                       // its bytes, once the sender's memory is freed
 };
 
 struct Receive {
@@ -130,7 +130,7 @@ struct Peer {
     bool in_body = false;
     std::optional<Receive> target;  // where the body goes; else into ``kept_body``
     Bytes kept_body;
-    bool dropped = false;  // the body is nobody's
+    bool dropped = false;  // no receive takes the body
     ByTag<Receive> posted;
     ByTag<Bytes> kept;
     uint64_t kept_bytes = 0;
@@ -325,7 +325,10 @@ class Loop {
         Clock::time_point woke = Clock::now();
         while (!ending_) {
             const int milliseconds = milliseconds_left();
-            const int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
+            int count = epoll_wait(epoll_, events.data(), int(events.size()), milliseconds);
+            // SIGCONT after a stop interrupts it (signal(7)): without another look the peers' bytes would not be read
+            // before give_up_the_silent().
+            if (count < 0) count = epoll_wait(epoll_, events.data(), int(events.size()), 0);
             const Clock::duration slept = Clock::now() - std::exchange(woke, Clock::now());
             const Clock::duration late = slept - std::chrono::milliseconds(milliseconds);
             has_stalled_ = late > STALL;
@@ -347,7 +350,7 @@ class Loop {
         }
         std::lock_guard lock(mutex_);
         over_ = true;
-        for (const auto &job : jobs_) job();  // all fail, for all peers are given up; nobody may wait for ever
+        for (const auto &job : jobs_) job();  // all fail, for all peers are given up: no caller waits for ever
         jobs_.clear();
     }
 
@@ -582,7 +585,7 @@ class Loop {
         watch(peer);
     }
 
-    // A peer that is gone may have sent its last messages before.
+    // A lost peer may have sent its last messages before.
     void end_of_sending(Peer &peer, int error) {
         while (peer.alive() && read(peer)) {
         }

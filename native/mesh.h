@@ -1,8 +1,8 @@
 // Messages between workers that are connected each with each by TCP, moved by one thread that never needs Python.
 //
 // A message is a head (tag, size) and its bytes. It is written where a receive of its peer and tag waits for it; where
-// none waits yet it is kept until one is posted, so that no message ever waits behind another, in whatever order workers
-// post them. Messages of one peer and tag are received in the order in which they were sent.
+// none waits yet it is kept until one is posted, so that no message ever waits behind another, in any order in which
+// workers post them. Messages of one peer and tag are received in the order in which they were sent.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@ namespace lioncub {
 struct Message {
     int peer;
     uint32_t tag;
-    uint8_t *data;  // must stay until the ticket is done or gone
+    uint8_t *data;  // valid until the ticket is complete or dropped
     uint64_t size;  // more than 0; of a receive: room, and a longer message is cut off there
 };
 
@@ -30,7 +30,7 @@ class Ticket {
     bool wait(double seconds);
     // Whether all have been moved.
     bool complete();
-    // Whose message failed first, and why: -1 and "" where none has.
+    // The peer of the first message that failed, and the reason: -1 and "" where none has failed.
     int failed_peer();
     std::string problem();
 
@@ -60,9 +60,9 @@ class Mesh {
     // Touch none of a ticket's memory any more. What was to be sent is sent from a copy. Of what was to be received, a
     // message that has begun to come is dropped; one that has not is there for the next receive of its tag.
     void forget(const std::shared_ptr<Ticket> &ticket);
-    // Close all connections; whatever is under way fails.
+    // Close all connections; operations under way fail.
     void close();
-    // In a process that was forked off: let go of the sockets, and of nothing else.
+    // In a forked process: close its copies of the sockets, and touch nothing else.
     void close_in_child();
 
   private:

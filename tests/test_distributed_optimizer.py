@@ -1,4 +1,4 @@
-"""What users do with an optimizer, on real workers."""
+"""The distributed optimizer on real workers: groups, schedulers, state, frozen parameters, several optimizers."""
 
 from __future__ import annotations
 

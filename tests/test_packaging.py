@@ -1,4 +1,4 @@
-"""What each part of the package imports: the library no tools, the command line nothing that draws."""
+"""Imports at run time: the library works without the packages of the tools, the command line without those of pages."""
 
 from __future__ import annotations
 

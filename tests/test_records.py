@@ -1,4 +1,4 @@
-"""Records: what a line may hold is what a class's annotations say; what is wrong is named with its place."""
+"""Records: the annotations of a class are the format of its lines; errors name the field and the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Thousands of steps with workers that abstain and restart: replicas stay the same, and nothing piles up."""
+"""Thousands of steps with workers that abstain and restart: replicas stay the same, memory and threads do not grow."""
 
 from __future__ import annotations
 

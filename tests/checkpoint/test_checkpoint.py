@@ -1,4 +1,4 @@
-"""Checkpoints of one process: what is in them, what is refused, what stays."""
+"""Checkpoints of one process: contents, retention, refused arguments and files."""
 
 from __future__ import annotations
 
@@ -569,6 +569,18 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="step-0000000002"):
         job.load(tmp_path, step=2)
     assert same(job.everything(), before)
+
+
+def test_a_manifest_with_another_setting_is_refused(tmp_path: Path) -> None:
+    """Valid in every field: only the manifest's own checksum tells."""
+    job = Job()
+    job.save(tmp_path, 1)
+    path = tmp_path / "step-0000000001" / "manifest.json"
+    text = path.read_text(encoding="utf-8")
+    assert text.count('"lr": 0.01') == 1
+    path.write_text(text.replace('"lr": 0.01', '"lr": 0.02'), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="a checksum that does not match its text"):
+        job.load(tmp_path)
 
 
 def test_a_folder_that_was_renamed_is_noticed(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A folder of checkpoints belongs to one job: who has it, how it is lost, and what the second one is told."""
+"""A folder of checkpoints belongs to one job: locks, leases, their loss, and the error of a second job."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Any number of workers to any other: nothing that they learned together is lost."""
+"""Resharding from any number of workers to any other: the mean of the momenta is kept."""
 
 from __future__ import annotations
 

@@ -103,6 +103,19 @@ def _load_apart(rank: int, group: dist.ProcessGroup, where: Callable[[Path, int]
     return job.everything()
 
 
+def _of_another_run(folder: Path, rank: int) -> Path:
+    return folder / ("first" if rank < 2 else "second") / ("a" if rank < 2 else "b")
+
+
+def test_machines_with_the_same_step_of_different_runs_load_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    for run in ("first", "second"):
+        cluster.run(4, _apart, tmp_path / run, False)
+    for failure in cluster.attempt(4, _load_apart, _of_another_run, tmp_path):
+        assert isinstance(failure, Failure)
+        assert failure.kind == "CheckpointError"
+        assert "is not the same checkpoint on all workers" in failure.text
+
+
 def _merged(folder: Path, rank: int) -> Path:
     return folder / "merged"
 

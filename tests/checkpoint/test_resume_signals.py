@@ -1,4 +1,4 @@
-"""``lioncub.resume``: signals end all workers at the same step, and the next run goes on as if nothing had been."""
+"""``lioncub.resume``: signals end all workers at the same step, and the next run continues bit for bit."""
 
 from __future__ import annotations
 

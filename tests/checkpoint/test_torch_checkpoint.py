@@ -1,4 +1,4 @@
-"""Through torch's distributed checkpoint, which keeps one worker's optimizer state: momenta must meet first."""
+"""torch's distributed checkpoint keeps one worker's optimizer state: momenta are averaged before it."""
 
 from __future__ import annotations
 

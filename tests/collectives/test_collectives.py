@@ -1,4 +1,4 @@
-"""Collectives without a network: the choice of one, and the bytes they say they move."""
+"""Collectives without a network: the automatic choice, and the bytes that traffic() computes."""
 
 from __future__ import annotations
 

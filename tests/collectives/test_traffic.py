@@ -1,4 +1,4 @@
-"""Bytes that really leave, and when."""
+"""The bytes and messages that are sent equal traffic(), and buckets are sent during backward."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.cluster import Cluster
 
 
 class Counter:
-    """Counts what is handed to our own connections and to torch.distributed, by standing in front of them."""
+    """Counts what is handed to sockets and to torch.distributed, by standing in front of them."""
 
     def __init__(self, patch: pytest.MonkeyPatch, num_workers: int) -> None:
         self.sent = self.received = self.messages = 0

@@ -1,4 +1,4 @@
-"""What a worker reads from its environment, where it listens, and how workers meet in a store with a past."""
+"""A launcher's environment, the interface to listen on, and rendezvous in a store with keys of earlier attempts."""
 
 from __future__ import annotations
 

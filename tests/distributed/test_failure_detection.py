@@ -1,4 +1,4 @@
-"""Who is missing: the one that does not report, whoever was seen first."""
+"""Failure detection: missing is a worker that does not report, not the first peer that somebody lost."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def _haste(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(failure_detection, "DOUBT_SECONDS", 3.0)
 
 
-def _asked(store: Any, accused: list[int], rank: int = 1) -> tuple[int, ...]:
-    return silent_workers(lambda: store, NONCE, rank, EVERYBODY, accused)
+def _asked(store: Any, suspected: list[int], rank: int = 1) -> tuple[int, ...]:
+    return silent_workers(lambda: store, NONCE, rank, EVERYBODY, suspected)
 
 
-def test_the_accused_who_is_the_only_silent_one_is_named_at_once() -> None:
+def test_a_suspect_that_is_the_only_silent_one_is_named_at_once() -> None:
     store = HashStore()
     for rank in (0, 3):
         report_alive(store, NONCE, rank)
@@ -35,7 +35,7 @@ def test_the_accused_who_is_the_only_silent_one_is_named_at_once() -> None:
     assert time.monotonic() - started < 0.25
 
 
-def test_a_neighbour_who_is_late_is_not_taken_for_the_culprit() -> None:
+def test_a_neighbour_who_is_late_is_not_named() -> None:
     """Worker 1 waits for 0, which waits for 2; worker 0 is busy, and notices long after 1."""
     store = HashStore()
     report_alive(store, NONCE, 3)
@@ -52,12 +52,12 @@ def test_where_nobody_is_silent_what_was_seen_is_all_there_is_to_say() -> None:
     assert _asked(store, [2]) == (2,)
 
 
-@pytest.mark.parametrize("accused", [[0, 2, 3], [0], [2]])
-def test_where_several_stay_silent_all_name_them(accused: list[int]) -> None:
-    """Whomever each of the living saw first: nothing tells the dead from those who wait for them longer than that."""
+@pytest.mark.parametrize("suspected", [[0, 2, 3], [0], [2]])
+def test_where_several_stay_silent_all_name_them(suspected: list[int]) -> None:
+    """Nothing distinguishes a dead worker from one that notices the failure after the detection has ended."""
     store = HashStore()
     report_alive(store, NONCE, 3)
-    assert _asked(store, accused) == (0, 2)
+    assert _asked(store, suspected) == (0, 2)
 
 
 def test_a_store_that_fails_leaves_what_was_seen() -> None:

@@ -1,4 +1,4 @@
-"""torchrun's agent is killed: its workers end by themselves, and until then the folder is theirs."""
+"""The workers of a killed torchrun agent end by themselves, and own their folder until then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that die or hang in mid-exchange: a typed error on every live worker, in time, naming whom."""
+"""Peers that die or hang during an exchange: a typed error on every live worker, in time, with the rank."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A network that falls apart: both sides stop, and none goes on alone."""
+"""Network partitions: both sides stop, and none trains on alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lioncub.tools.lab.config import LabConfig
-from lioncub.tools.lab.footing import find_footing
+from lioncub.tools.lab.isolation import find_isolation
 from lioncub.tools.lab.plan import plan_of
 from lioncub.tools.lab.session import free_port, running
 from tests.support.paths import TRAIN
@@ -20,12 +20,12 @@ from tests.support.train_script import Config
 
 pytestmark = pytest.mark.slow
 
-FOOTING = find_footing()
+ISOLATION = find_isolation()
 HOSTS = 4
 TIMEOUT_SECONDS = 6.0
 OUTAGE_SECONDS = float(os.environ.get("LIONCUB_OUTAGE_SECONDS", "10"))
 NEEDS_ROOT = pytest.mark.skipif(
-    FOOTING.name != "root", reason=f"needs root: the network here is {FOOTING.name}, {FOOTING.reason}"
+    ISOLATION.name != "root", reason=f"needs root: the network here is {ISOLATION.name}, {ISOLATION.reason}"
 )
 
 
@@ -66,8 +66,8 @@ def steps_done(folder: Path) -> list[int]:
 def test_both_sides_stop(tmp_path: Path, sides: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     config = Config(folder=str(tmp_path), steps=100_000, every=100_000, watch_every=1, timeout_seconds=TIMEOUT_SECONDS)
     command = (sys.executable, "-u", TRAIN, config.to_json())
-    plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(FOOTING))
-    with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
+    plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(ISOLATION))
+    with (tmp_path / "log").open("w+b") as log, running(plan, ISOLATION, log) as lab:
         wait_for_steps(tmp_path, 20)
         cut(lab.pid, sides[1])
         at_the_cut = steps_done(tmp_path)
@@ -93,8 +93,8 @@ def test_an_outage_that_is_shorter_than_the_time_out_is_survived(tmp_path: Path)
     timeout = 60 + 3 * OUTAGE_SECONDS
     config = Config(folder=str(tmp_path), steps=100_000, every=100_000, watch_every=1, timeout_seconds=timeout)
     command = (sys.executable, "-u", TRAIN, config.to_json())
-    plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(FOOTING))
-    with (tmp_path / "log").open("w+b") as log, running(plan, FOOTING, log) as lab:
+    plan = plan_of(LabConfig(command=command, hosts=HOSTS, rate="1gbit"), networked=True, port=free_port(ISOLATION))
+    with (tmp_path / "log").open("w+b") as log, running(plan, ISOLATION, log) as lab:
         wait_for_steps(tmp_path, 20)
         in_the_switch(lab.pid, ["link", "set", "port1", "down"])
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Two agents, each with its own count of restarts: workers of one attempt find one another all the same."""
+"""Rendezvous under two agents that count their restarts differently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``lioncub.distributed.init()`` in real processes: who listens where, and who is named when somebody is missing."""
+"""``lioncub.distributed.init()`` in real processes: listening interfaces, and the names of missing workers."""
 
 from __future__ import annotations
 

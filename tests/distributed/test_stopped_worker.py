@@ -1,4 +1,4 @@
-"""A worker that is stopped but not dead: all others say which one, soon after the time-out."""
+"""A stopped worker (SIGSTOP): all others name it soon after the time-out."""
 
 from __future__ import annotations
 

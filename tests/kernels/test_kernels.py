@@ -315,6 +315,17 @@ def test_moving_a_large_tensor_with_threads() -> None:
             assert same_bits(mine.x, theirs.x)
 
 
+def test_stochastic_rounding_depends_on_the_coordinate_alone() -> None:
+    """Not on the chunks in which a body works: the same numbers in tensors of more than one of them."""
+    direction = cases.direction("ternary", 10_000, 1)
+    outcomes = []
+    for body in (native, torch_ops):
+        moves = cases.moves((torch_ops.CHUNK + 70_001,), (torch.bfloat16,) * 3, "contiguous", 3, noise=True)
+        body.apply_(moves, direction)
+        outcomes.append(moves[0].x)
+    assert same_bits(*outcomes)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_every_half_precision_number_survives(dtype: torch.dtype) -> None:
     """Widened and rounded back, all 65,536 of them; and what lies between rounds as torch rounds it."""

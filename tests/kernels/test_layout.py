@@ -1,4 +1,4 @@
-"""Where elements lie, and who votes on them."""
+"""Layouts of buckets, and ballots."""
 
 from __future__ import annotations
 

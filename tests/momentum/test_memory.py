@@ -1,4 +1,4 @@
-"""Memory that grows with the run: the papers' letters by hand, groups, states, and every optimizer alike."""
+"""The growing decay rate and the warm-up: by hand, with groups and saved states, in every optimizer."""
 
 from __future__ import annotations
 

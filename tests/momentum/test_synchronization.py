@@ -1,4 +1,4 @@
-"""Which momenta meet, on real workers."""
+"""Momentum synchronisation on real workers: the selected tensors, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitor must name, and what it must not."""
+"""The findings of a monitor, and no false alarms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The monitor, its readings and where it writes them, in one process."""
+"""The monitor in one process: readings, records, sinks, TensorBoard."""
 
 from __future__ import annotations
 
@@ -287,6 +287,17 @@ except lioncub.errors.ConfigError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert re.match(r"writing for TensorBoard needs tensorboard: pip install 'lioncub\[live\]'", done.stdout)
+
+
+def test_the_dashboard_is_found_by_its_entry_point(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    optimizer = make()[1]
+    Monitor(optimizer, dashboard=True).close()
+    assert capsys.readouterr().err == "ended\n"
+    monkeypatch.setattr("lioncub.monitor.monitor.entry_points", lambda **_: ())
+    with pytest.raises(ConfigError, match=r"dashboard=True: no package registers 'dashboard'.* Install lioncub again"):
+        Monitor(optimizer, dashboard=True)
 
 
 # ---- TensorBoard -----------------------------------------------------------------------------------------------------

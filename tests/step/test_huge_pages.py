@@ -1,4 +1,4 @@
-"""Momenta lie side by side in huge pages, and are tensors like any other."""
+"""Momenta in huge pages are tensors like any other."""
 
 from __future__ import annotations
 

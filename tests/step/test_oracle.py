@@ -1,4 +1,4 @@
-"""Whatever a step is told to do otherwise, real workers equal the reference, with zero tolerance."""
+"""A step with every option on real workers equals the reference, with zero tolerance."""
 
 from __future__ import annotations
 

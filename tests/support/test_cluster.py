@@ -1,4 +1,4 @@
-"""The test cluster itself: what fails in a worker must fail a test."""
+"""The test cluster itself: a failure in a worker fails the test."""
 
 from __future__ import annotations
 

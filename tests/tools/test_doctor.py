@@ -1,4 +1,4 @@
-"""What the doctor says, with native kernels and without."""
+"""``lioncub doctor`` with native kernels and without."""
 
 from __future__ import annotations
 
@@ -104,6 +104,6 @@ def test_a_torch_without_distributed_has_no_backends(monkeypatch: pytest.MonkeyP
 
 def test_who_carries_messages_and_why(monkeypatch: pytest.MonkeyPatch) -> None:
     see(monkeypatch, "")
-    assert doctor.facts(examine())["CPU messages"] == "by connections of our own"
+    assert doctor.facts(examine())["CPU messages"] == "by sockets"
     monkeypatch.setattr(sockets, "_problem", NOT_BUILT)
     assert doctor.facts(examine())["CPU messages"] == f"by the backend: {NOT_BUILT}"

@@ -1,4 +1,4 @@
-"""How workers connect: threads for workers, real sockets on loopback."""
+"""Connecting: threads in place of workers, real sockets on loopback."""
 
 from __future__ import annotations
 
@@ -96,8 +96,8 @@ def test_who_cannot_be_reached_has_all_use_the_backend_with_a_warning(on_loopbac
     assert any("worker 1 did not reach workers [0] by sockets of its own" in str(each.message) for each in said)
 
 
-def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
-    strangers: list[socket.socket] = []
+def test_unauthenticated_connections_are_refused(on_loopback: pytest.MonkeyPatch) -> None:
+    intruders: list[socket.socket] = []
     to = Offer.to
 
     def visited(server: socket.socket) -> Offer:
@@ -109,12 +109,12 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
             connecting._HELLO.pack(b"lcub", 1, 0, 1, bytes(16)),
             None,
         ):
-            stranger = socket.create_connection((offer.host, offer.port))
-            strangers.append(stranger)
+            intruder = socket.create_connection((offer.host, offer.port))
+            intruders.append(intruder)
             if said is None:
-                stranger.close()
+                intruder.close()
             else:
-                stranger.sendall(said)
+                intruder.sendall(said)
         return offer
 
     on_loopback.setattr(Offer, "to", visited)
@@ -126,8 +126,8 @@ def test_strangers_do_not_get_in(on_loopback: pytest.MonkeyPatch) -> None:
     waiting = found[0].post({}, {1: got}, 1)
     assert found[1].post({0: data(4)}, {}, 1).wait() is None
     assert waiting.wait() is None
-    for stranger in strangers:
-        stranger.close()
+    for intruder in intruders:
+        intruder.close()
 
 
 FLOOD = """
@@ -280,7 +280,7 @@ def test_a_group_with_a_short_time_out_falls_back_in_time(on_loopback: pytest.Mo
         patience.append(args[-1])
         raise OSError("nobody came")
 
-    on_loopback.setattr(connecting, "_meet", impatient)
+    on_loopback.setattr(connecting, "_connect_pairs", impatient)
     with pytest.warns(UserWarning, match="nobody came"):
         assert Meeting(2).connect() == [None] * 2
     assert patience == [10.0, 10.0], "a third of the group's, so that none waits longer for another to give up"

@@ -1,4 +1,4 @@
-"""Descriptors of this process: how many, and which ports are closed."""
+"""The limit of file descriptors, and the closing of gloo's ports."""
 
 from __future__ import annotations
 

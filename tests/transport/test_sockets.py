@@ -1,4 +1,4 @@
-"""Connections of our own: several meshes in one process, over real sockets."""
+"""The socket transport: several meshes in one process, over real sockets."""
 
 from __future__ import annotations
 
@@ -324,9 +324,9 @@ got, meanwhile = torch.zeros(30, dtype=torch.uint8), int(sys.argv[1])
 waiting = mesh.post({}, {1: got}, 1)
 theirs.sendall(head(1, 30))
 time.sleep(0.3)
-wake = subprocess.Popen(["sh", "-c", f"sleep 3; kill -CONT {os.getpid()}"])
-theirs.sendall(bytes(meanwhile))
-os.kill(os.getpid(), signal.SIGSTOP)
+child = f"sleep 1; head -c {meanwhile} /dev/zero >&{theirs.fileno()}; sleep 2; kill -CONT {os.getpid()}"
+wake = subprocess.Popen(["bash", "-c", child], pass_fds=[theirs.fileno()])
+os.kill(os.getpid(), signal.SIGSTOP)  # the bytes come while nothing here can read them
 time.sleep(0.3)
 theirs.sendall(bytes(30 - meanwhile))
 print(waiting.wait())

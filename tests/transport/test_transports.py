@@ -1,4 +1,4 @@
-"""Who carries messages between CPUs: connections of our own or the backend, with the same bits."""
+"""The transports between CPUs, sockets and the backend: the same bits by both."""
 
 from __future__ import annotations
 

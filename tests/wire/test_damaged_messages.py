@@ -1,4 +1,4 @@
-"""Messages that nobody sent: random bytes, damage, forged headers. A typed error each time, no hang, no abort."""
+"""Damaged and forged messages: a typed error each time, no hang, no abort."""
 
 from __future__ import annotations
 
@@ -72,6 +72,14 @@ def test_seals(cases: int) -> None:
         rows[row, bit // 8] ^= 1 << bit % 8
         with pytest.raises(WireError, match=f"from worker {row}:"):
             checksums.check(rows, range(count))
+
+
+def test_a_notice_names_who_got_damaged_bytes_and_from_whom() -> None:
+    """It is enough that one of several messages carries one: all workers raise together."""
+    cpu, contents = torch.device("cpu"), torch.ones(1, 16, dtype=torch.uint8)
+    rows = torch.cat([checksums.with_seal(contents, device=cpu, notice=notice) for notice in (0, 3)])
+    with pytest.raises(WireError, match="worker 5 got damaged bytes from worker 2:"):
+        checksums.check(rows, [4, 5])
 
 
 KINDS = ("flipped", "random", "short", "long", "forged")

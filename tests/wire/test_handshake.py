@@ -1,4 +1,4 @@
-"""Workers that do not fit together: a typed error on every one of them, naming the cause, before anything is lost."""
+"""Workers with different models or settings: a typed error on all of them that names the difference."""
 
 from __future__ import annotations
 

@@ -37,12 +37,12 @@ def test_different_starts_are_refused_and_broadcast_mends_them(cluster: Cluster)
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def _flip(rank: int, group: dist.ProcessGroup, element: int) -> int:
+def _flip(rank: int, group: dist.ProcessGroup, number: int, element: int) -> int:
     model = make_model()
     optimizer = DistributedLion(model.named_parameters(), 1e-3, process_group=group, bucket_numel=300)
     for step in range(80):
         if step == 5 and rank == 1:
-            flat = next(iter(model.parameters())).data.view(-1).view(torch.int32)
+            flat = list(model.parameters())[number].data.view(-1).view(torch.int32)
             flat[element] ^= 1
         optimizer.zero_grad()
         loss_of(model, rank, step).backward()
@@ -55,8 +55,9 @@ def _flip(rank: int, group: dist.ProcessGroup, element: int) -> int:
     return -1
 
 
-@pytest.mark.parametrize("element", [0, 100, 319])
-def test_one_flipped_bit_is_found_and_named_within_64_steps(cluster: Cluster, element: int) -> None:
-    steps = cluster.run(3, _flip, element)
+@pytest.mark.parametrize(("number", "element"), [(0, 0), (0, 100), (0, 319), (1, 0), (2, 1), (3, -1)])
+def test_one_flipped_bit_is_found_and_named_within_64_steps(cluster: Cluster, number: int, element: int) -> None:
+    """In any tensor of a bucket: the first, the last, one between."""
+    steps = cluster.run(3, _flip, number, element)
     assert len(set(steps)) == 1, "all workers raise at the same step"
     assert 5 <= steps[0] <= 5 + 64

@@ -1,4 +1,4 @@
-"""A worker that wants to stop tells all others in headers that travel anyway, and takes part to the end."""
+"""Stop requests in headers: all workers learn of one in the same step."""
 
 from __future__ import annotations
 

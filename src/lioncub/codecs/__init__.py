@@ -1,4 +1,4 @@
-"""What is sent, how payloads are combined, how many bits."""
+"""Codecs: the encoding of update vectors into payloads, the combination of payloads, and their size in bits."""
 
 from lioncub.codecs.base import Codec
 from lioncub.codecs.dense import Dense

@@ -1,4 +1,4 @@
-"""What a codec is: what is sent, how payloads are combined, how many bits.
+"""The interface of codecs: encoding, combination and decoding of payloads, and their size.
 
 A codec never sees a process group. A payload is ``uint8 [blocks, bytes]`` (see
 :mod:`lioncub.kernels.layout`), whole blocks, so that collectives can cut it anywhere between blocks. To add a codec,
@@ -25,7 +25,7 @@ class Codec(ABC):
     """
 
     sum_dtype: torch.dtype | None = None
-    """Set when payloads combine by plain addition of elements of this type: then a native allreduce can do it."""
+    """The type in which payloads combine by addition, as in a backend's allreduce; None: they need combine()."""
 
     @property
     @abstractmethod
@@ -48,7 +48,7 @@ class Codec(ABC):
         """``u [padded_numel]`` to a payload. ``u`` is zero wherever this worker abstains, and in the padding."""
 
     def encode_update(self, u: UpdateVector, step: int) -> Encoded:
-        """The payload of an update vector that is not computed yet. Codecs with a kernel of their own never make it."""
+        """The payload of an update vector that is not computed yet, and with a kernel of the codec never is."""
         values, finite = kernels.encode_values(u, u.dtype)
         return Encoded(self.encode(values.view(u.dtype).view(-1), u.layout, step), finite)
 
@@ -67,7 +67,7 @@ class Codec(ABC):
 
     @abstractmethod
     def votes(self, payload: Tensor) -> Tensor:
-        """Where each element of this worker's payload points: -1, 0 or 1, ``[blocks · 64]``."""
+        """The sign of each element of this worker's payload: -1, 0 or 1, ``[blocks · 64]``."""
 
     def count_matches(self, payload: Tensor, combined: Tensor, ballot: Ballot, cuts: Sequence[Cut]) -> int:
         """On how many elements of the cuts this worker's payload points where the outcome points.

@@ -26,14 +26,14 @@ class Powers(NamedTuple):
 
     log2_base: int
     below: int = 0
-    """How many, the lowest aside, are for magnitudes below the mean."""
+    """The number of levels, the lowest aside, for magnitudes below the mean."""
 
 
 POWERS: dict[str, dict[int, Powers]] = {
     "log": {2: Powers(3), 3: Powers(2), 4: Powers(1), 5: Powers(1)},
     "float": {2: Powers(2), 3: Powers(2, below=1), 4: Powers(1, below=3), 5: Powers(1, below=6)},
 }
-"""By grid and bits."""
+"""The powers of each grid and number of bits."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +45,8 @@ class Levels(SignMagnitude):
     float:     the same with e = clip(⌊log_b(|u|/mean|u|)⌋ + 1 + k, 0, L-1)               p bits up, 1 down
     midtread:  q = clip(round(u/mean|u| · s/2), -s, s), s = 2^(p-1)-1: the paper's        p bits up, 2 down
 
-    On the logarithmic grid b = 8, 4, 2, 2 for 2 to 5 bits, and whatever is below the mean weighs the same. The float
-    grid, ours, tells small from smaller too: b = 4, 4, 2, 2 and k = 0, 1, 3, 6 levels more lie below the mean.
+    On the logarithmic grid b = 8, 4, 2, 2 for 2 to 5 bits, and all magnitudes below the mean have the same level.
+    The float grid, which is lioncub's, resolves them: b = 4, 4, 2, 2 and k = 0, 1, 3, 6 more levels lie below the mean.
     """
 
     bits: int

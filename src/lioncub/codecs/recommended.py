@@ -18,7 +18,7 @@ BEST_GRIDS: dict[str, Grid] = {
     "4 bits, linf": "log",
     "5 bits, linf": "log",
 }
-"""What did best on language in docs/convergence.md: by the loss for 2 bits, else by agreement with the exact sign over
+"""The best grids on language in docs/convergence.md: by the loss for 2 bits, else by agreement with the exact sign over
 all parameters. Where nothing is named, the mid-rise grid."""
 
 

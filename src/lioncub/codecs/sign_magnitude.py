@@ -26,7 +26,7 @@ class SignMagnitude(Codec):
     @property
     @abstractmethod
     def magnitudes(self) -> tuple[int, ...]:
-        """What each index is worth; 1, 2, 4 … of them, ascending."""
+        """The magnitude of each index, ascending; their number is a power of two."""
 
     @property
     @abstractmethod

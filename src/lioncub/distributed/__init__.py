@@ -1,4 +1,4 @@
-"""One call before training: :func:`init` makes the process group, survives restarts, listens no wider than needed."""
+"""Process groups: :func:`init` makes the default one, safe across restarts, on no wider an interface than needed."""
 
 from lioncub.distributed.startup import TIMEOUT, World, init
 from lioncub.transport.descriptors import closing_ports

@@ -1,4 +1,4 @@
-"""What a launcher such as torchrun tells a worker."""
+"""The environment variables that a launcher such as torchrun sets for a worker."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from lioncub.transport.interfaces import (
 
 @dataclass(frozen=True)
 class Launch:
-    """One worker's place in a job, from its environment."""
+    """A worker's rank, the size of its job, and the address of the store, from the environment."""
 
     rank: int
     size: int
     local_rank: int
     local_size: int
-    """0 where the launcher does not say."""
+    """0 where the launcher does not set it."""
     host: str
-    """Where the store is."""
+    """The store's host."""
     port: int
     agents_store: bool
-    """Whether torchrun's agent keeps the store; else the first worker does."""
+    """Whether torchrun's agent hosts the store; otherwise worker 0 hosts it."""
     job: str
-    """torchrun's name for it; empty under other launchers."""
+    """torchrun's run id; empty under other launchers."""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Launch | None:
-        """None where no launcher has been at work."""
+        """From the environment; None where no launcher has set it."""
         names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
         missing = [name for name in names if not environment.get(name)]
         if len(missing) == len(names):
@@ -63,16 +63,16 @@ class Launch:
 
     @property
     def has_agent(self) -> bool:
-        """Whether torchrun's agent has started this process."""
+        """Whether torchrun's agent started this process."""
         return bool(self.job)
 
     @property
     def keeps_store(self) -> bool:
-        """Whether the store is to live in this process."""
+        """Whether this process hosts the store."""
         return self.rank == 0 and not self.agents_store
 
     def interface(self, listen: str | None) -> str:
-        """The one to listen on: what the user named, loopback on one machine, else that towards the other machines."""
+        """The interface to listen on: the user's choice, loopback on one machine, else the one towards the others."""
         if listen is not None:
             return interface_of(listen)
         if self.local_size == self.size or is_only_here(self.host):
@@ -80,7 +80,7 @@ class Launch:
         return interface_outwards() if is_loopback(self.host) else interface_towards(self.host)
 
     def store_address(self, listen: str | None) -> str:
-        """Where the first worker's store listens."""
+        """The address on which the store of worker 0 listens."""
         if listen is None and (is_only_here(self.host) or not is_loopback(self.host)):
             return self.host
         return address_of(self.interface(listen))

@@ -1,7 +1,7 @@
-"""Who is missing? Workers that lost a peer report to the group's store; whoever does not report is the one.
+"""Failure detection: which workers are missing after an exchange has failed.
 
-What a worker sees first may be a consequence: a server that lost a worker, a neighbour that gave up. All that noticed
-something are alive, and say so; the culprit cannot.
+The peer that a worker has lost may have failed for a consequence: a server that lost a worker, a neighbour that closed
+its sockets. So every worker that notices a failure reports to the group's store; missing are those that do not report.
 """
 
 from __future__ import annotations
@@ -17,39 +17,39 @@ from torch.distributed import distributed_c10d
 from lioncub.transport.comm import Comm
 
 PATIENCE_SECONDS = 2.0
-"""How long the living get to report, and the store to answer."""
+"""The time for live workers to report, and for the store to answer."""
 DOUBT_SECONDS = 10.0
-"""The same while several are silent: a busy worker notices later than others, some at their time-out only."""
+"""The same while several workers are silent: a busy worker may notice the failure at its own time-out only."""
 POLL_SECONDS = 0.05
 
 
-def missing_workers(comm: Comm, nonce: int, accused: Sequence[int]) -> tuple[int, ...]:
-    """The ranks that are really missing, as far as survivors can tell; ``accused`` is what this worker saw."""
+def missing_workers(comm: Comm, nonce: int, suspected: Sequence[int]) -> tuple[int, ...]:
+    """The missing ranks, as far as the survivors can tell; ``suspected`` are the peers that this worker lost."""
     everybody = [comm.global_rank(index) for index in range(comm.size)]
-    return silent_workers(distributed_c10d._get_default_store, f"{nonce:x}", comm.rank, everybody, accused)
+    return silent_workers(distributed_c10d._get_default_store, f"{nonce:x}", comm.rank, everybody, suspected)
 
 
 def silent_workers(
-    store: Callable[[], Any], nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
+    store: Callable[[], Any], nonce: str, rank: int, everybody: Sequence[int], suspected: Sequence[int]
 ) -> tuple[int, ...]:
-    """Those of ``everybody`` that do not report under this nonce."""
-    verdicts: list[tuple[int, ...]] = []
+    """The ranks of ``everybody`` that do not report under this nonce; ``suspected`` where the store does not answer."""
+    estimates: list[tuple[int, ...]] = []
 
     def ask() -> None:
         with suppress(RuntimeError):
-            verdicts.extend(_verdicts(store(), nonce, rank, everybody, accused))
+            estimates.extend(_estimates(store(), nonce, rank, everybody, suspected))
 
-    # In a thread with a deadline: the store may live in the very process that is gone.
+    # In a thread with a deadline: the store may have been hosted by the missing worker.
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()
     thread.join(PATIENCE_SECONDS + 1)
-    if verdicts:  # the store answers
+    if estimates:  # the store answers
         thread.join(DOUBT_SECONDS)
-    return verdicts[-1] if verdicts else tuple(accused)
+    return estimates[-1] if estimates else tuple(suspected)
 
 
 def report_alive(store: Any, nonce: str, rank: int) -> None:
-    """Nobody who asks under this nonce shall miss this worker."""
+    """Report under this nonce that this worker is alive."""
     store.set(_key(nonce, rank), "alive")
 
 
@@ -57,17 +57,17 @@ def _key(nonce: str, rank: int) -> str:
     return f"lioncub/survivors/{nonce}/{rank}"
 
 
-def _verdicts(
-    store: Any, nonce: str, rank: int, everybody: Sequence[int], accused: Sequence[int]
+def _estimates(
+    store: Any, nonce: str, rank: int, everybody: Sequence[int], suspected: Sequence[int]
 ) -> Iterator[tuple[int, ...]]:
-    """Who seems to be missing, again and again, until it is certain or patience ends: then all who are silent."""
+    """Estimates of the missing ranks, until one is certain or the time is over; the last one is all silent ranks."""
     report_alive(store, nonce, rank)
     started = time.monotonic()
     while True:
         silent = tuple(each for each in everybody if not store.check([_key(nonce, each)]))
-        is_certain = len(silent) <= 1 and set(silent) <= set(accused)
+        is_certain = len(silent) <= 1 and set(silent) <= set(suspected)
         if is_certain or time.monotonic() - started > (DOUBT_SECONDS if len(silent) > 1 else PATIENCE_SECONDS):
-            yield silent or tuple(accused)
+            yield silent or tuple(suspected)
             return
-        yield tuple(each for each in silent if each in accused) or silent or tuple(accused)
+        yield tuple(each for each in silent if each in suspected) or silent or tuple(suspected)
         time.sleep(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""A worker does not outlive the launcher that started it: nobody else would end it."""
+"""A worker ends with the launcher that started it; otherwise it would run on as an orphan."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 POLL_SECONDS = 0.5
 GRACE_SECONDS = 30.0
-"""For a step and a save after SIGTERM; torchrun gives its workers as long."""
+"""From SIGTERM to SIGKILL, for a step and a save; as long as torchrun gives its workers."""
 
 
 def end_with_parent() -> None:
     """Send this process SIGTERM when its parent ends, and SIGKILL if it then takes too long.
 
-    By looking, for the kernel's own signal (PR_SET_PDEATHSIG) comes when the thread ends that started the process.
+    By polling: the kernel's own signal (PR_SET_PDEATHSIG) comes when the thread that started the process ends.
     """
     if not any(thread.name == _NAME for thread in threading.enumerate()):
         parent = os.getppid()

@@ -1,8 +1,9 @@
-"""Workers that start meet in a store that may still hold what an earlier attempt left there.
+"""Rendezvous through a store that may still hold the keys of an earlier attempt.
 
-Every process brings a random name. It writes down its own, reads everybody's, and confirms what it read. A group is
-complete when all workers have confirmed the same list. A process that is gone cannot confirm a list with a new name in
-it: no list that mixes attempts is ever complete, however launchers on different machines count their restarts.
+Every process draws a random name, writes it to the store, reads the names of all ranks, and confirms the list that it
+read. The group is complete when all workers have confirmed the same list. A process that has ended cannot confirm a
+list with a new name in it, so no list that mixes attempts is ever complete, even where launchers on different machines
+disagree about the number of restarts.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from lioncub.errors import AgreementError, PeerTimeoutError, name_ranks
 
 _NAME = re.compile(rb"[0-9a-f]{16}")
 POLL_SECONDS = 0.02
-"""``store.wait()`` prints stack traces when its time is over."""
+"""The interval of polling: ``store.wait()`` prints stack traces at its time-out."""
 
 
 def meet(store: Any, rank: int, size: int, timeout: timedelta) -> str:
-    """Wait until all workers are here. Returns a name for this attempt: the same on all of them, new each time.
+    """Wait until all workers have arrived. Returns the name of this attempt: new, and the same on all workers.
 
-    Raises :class:`PeerTimeoutError` that names who did not come.
+    Raises :class:`PeerTimeoutError` that names the workers which did not arrive.
     """
     own, attempt = secrets.token_hex(8), ""
     store.set(_arrival(rank), own)
@@ -39,7 +40,7 @@ def meet(store: Any, rank: int, size: int, timeout: timedelta) -> str:
 
 
 def _confirm(store: Any, rank: int, size: int, own: str) -> str:
-    """Read the names; what they make up, or nothing while some have not been written down at all."""
+    """Confirm the names that are in the store; the attempt that they stand for, "" while a name is missing."""
     arrivals = [_arrival(worker) for worker in range(size)]
     if not store.check(arrivals):
         return ""
@@ -61,7 +62,7 @@ def _confirm(store: Any, rank: int, size: int, own: str) -> str:
 
 
 def _missing(store: Any, size: int, attempt: str) -> list[int]:
-    """Who has never come, or, where an earlier attempt did, who does not confirm what the others see."""
+    """The workers without a name in the store or, where all have one, without a confirmation of this attempt."""
     keys = [_confirmation(attempt, worker) if attempt else _arrival(worker) for worker in range(size)]
     return [worker for worker in range(size) if not store.check([keys[worker]])]
 

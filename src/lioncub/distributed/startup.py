@@ -1,4 +1,4 @@
-"""One call before training: workers meet, connect, and listen no wider than they must.
+"""Start-up of the default process group: rendezvous, connections, and listening sockets on the narrowest interface.
 
 It takes the place of ``torch.distributed.init_process_group``, whose workers try to connect to those of the previous
 attempt when torchrun restarts them, listen on every interface, and wait half an hour for a worker that hangs.
@@ -33,21 +33,21 @@ TIMEOUT = timedelta(minutes=5)
 """Longer than what workers do apart, such as an evaluation on one of them; short for a job that hangs."""
 
 REFUSED_SECONDS = 3.0
-"""How long a store may refuse connections before it is taken for gone."""
+"""The time for which a store may refuse connections before it counts as lost."""
 
 
 @dataclass(frozen=True)
 class World:
-    """This worker's place among all. As a context manager it disconnects at the end of the block."""
+    """This worker's rank and the number of workers. As a context manager it disconnects at the end of the block."""
 
     rank: int
     size: int
     local_rank: int
-    """Among the workers of this machine."""
+    """The rank among the workers of this machine."""
     device: torch.device
 
     def close(self) -> None:
-        """Disconnect. Nothing happens in a world of one, or if it has been done."""
+        """Destroy the process group. Does nothing in a world of one, or the second time."""
         if dist.is_available() and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -61,7 +61,7 @@ class World:
 
 
 def init(backend: str | None = None, *, timeout: timedelta = TIMEOUT, listen: str | None = None) -> World:
-    """Connect this process with the other workers that torchrun, or whatever sets its variables, has started.
+    """Connect this process with the other workers that torchrun, or another launcher with its variables, has started.
 
     Args:
         backend: of torch.distributed; None is NCCL where there is CUDA, else gloo.
@@ -112,7 +112,7 @@ def _check_backend(backend: str) -> None:
 
 
 def _choose_interface(launch: Launch, listen: str | None) -> None:
-    """In the environment, for groups that are made later must listen there as well."""
+    """Set the interface in the environment, where groups that are made later read it as well."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME")
     if listen is None and chosen:
         known = set(addresses().values())

@@ -17,7 +17,7 @@ BITS_SET = np.unpackbits(np.arange(256, dtype=np.uint8)).reshape(256, 8).sum(1)
 
 
 def signs(values: Tensor) -> tuple[Tensor, Tensor, bool]:
-    """Where values are above zero, where they are zero, and whether any is; numpy compares several times as fast."""
+    """Masks of positive values and of zeros, and whether there is a zero; numpy compares several times as fast."""
     if values.device.type == "cpu":
         numbers = values.numpy()
         zeros = numbers == 0
@@ -51,7 +51,7 @@ def unpack_bits_anywhere(packed: Tensor) -> Tensor:
 
 
 def count_bits(packed: Tensor, start: int, stop: int) -> int:
-    """How many of the bits ``start`` to ``stop`` of packed bytes are set."""
+    """The number of ones among the bits ``start`` to ``stop`` of packed bytes."""
     if start >= stop:
         return 0
     chosen = packed[start // 8 : -(-stop // 8)].cpu().numpy().copy()

@@ -40,7 +40,7 @@ def majority(payloads: Tensor, ballot: Ballot, tally: Tally) -> Tensor:
 
 
 def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
-    """How many voters sent a 1, as bit planes: ``[workers, blocks, 8]`` to ``[blocks, 8 · planes]``."""
+    """The number of voters that sent a 1, as bit planes: ``[workers, blocks, 8]`` to ``[blocks, 8 · planes]``."""
     check_ballot(payloads, ballot, 1)
     down = len(payloads).bit_length()
 
@@ -56,7 +56,7 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
 
 
 def magnitude_planes(row: Tensor, magnitudes: Sequence[int]) -> list[Tensor | None]:
-    """The bits of each element's magnitude, lowest first; None is a bit that nobody has. ``row`` is [words, planes]."""
+    """The bits of each element's magnitude, lowest first; None: 0 everywhere. ``row`` is [words, planes]."""
     index_bits = (len(magnitudes) - 1).bit_length()
     index = [row[:, 1 + k] for k in range(index_bits)]
     if tuple(magnitudes) == tuple(range(len(magnitudes))):

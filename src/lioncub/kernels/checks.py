@@ -1,8 +1,8 @@
-"""What every body refuses before it reads anything: operands that do not fit one another.
+"""Checks of operands, made by every body before it reads anything.
 
-The bodies write to memory where they are told to, so a direction that is too short or a payload of another type would
-end in a crash, or in wrong numbers. The native body asks C++ about plain tensors, which looks at the same things.
-``device``: where all of it must be; None: where the first operand is.
+Bodies read and write raw memory: a direction that is too short, or a payload of another type, would end in a crash or
+in wrong numbers. For plain tensors the native body leaves the same checks to C++. ``device``: the device of all
+operands; None: the first operand's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lioncub.kernels.operands import Cut, Direction, Move, Quantiser, Stride, Ta
 PLANE_BYTES = BLOCK // 8
 MAX_SUM_BITS = 40
 MAX_COUNT_PLANES = 24
-"""A count is computed with in float32."""
+"""The limit of a count, which is computed with in float32."""
 NUMBERS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 
 
@@ -86,7 +86,7 @@ def check_messages(rows: Tensor, num_bytes: int) -> None:
 
 
 def check_direction(direction: Direction, device: torch.device) -> None:
-    """That its bytes are of the width that its kind asks for."""
+    """Raise unless the payload has the width of its kind."""
     kind, payload, dtype = direction
     _check_bytes(payload, 2, device)
     widths = _widths(kind, dtype)

@@ -1,4 +1,4 @@
-"""Which body runs: chosen for each call from the device and the precision of what it works on."""
+"""Dispatch: the body of each call, chosen by the device and the precision of its operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Quantiser, S
 
 
 class Body(Protocol):
-    """The signatures. :mod:`lioncub.kernels.torch_ops` says what each one does."""
+    """The signatures of the kernels. :mod:`lioncub.kernels.torch_ops` specifies them."""
 
     def encode_signs(self, u: UpdateVector, step: int, *, abstain: bool) -> Encoded: ...
     def encode_levels(self, u: UpdateVector, step: int, quantiser: Quantiser) -> Encoded: ...
@@ -40,7 +40,7 @@ _chosen: dict[tuple[str, torch.dtype, str], Body] = {}
 
 
 def bodies() -> dict[str, str]:
-    """Every body's name, and why it cannot be used here ("" where it can)."""
+    """The bodies by name, each with the reason why it cannot be used here ("" where it can)."""
     return {"native": native.why_not(), "triton": triton_ops.why_not(), "torch": ""}
 
 
@@ -72,7 +72,7 @@ def body_name(device: torch.device, dtype: torch.dtype) -> str:
 
 @cache
 def warn_without_native() -> None:
-    """Once a process: CPU tensors take kernels that are several times slower, because the C++ ones are not there."""
+    """Warn, once a process, that without the C++ kernels CPU tensors take ones that are several times slower."""
     if problem := native.why_not():
         message = f"lioncub computes with slower kernels: {problem}. `lioncub doctor` says what to do"
         warnings.warn(message, RuntimeWarning, stacklevel=4)
@@ -139,7 +139,7 @@ def sample(tensor: Tensor) -> int:
 
 
 def _note_writes(tensors: Sequence[Tensor]) -> None:
-    """Count up the version of what was written: autograd must see that saved tensors have changed."""
+    """Increment the version counters of written tensors, by which autograd finds changes of saved tensors."""
     torch.autograd.graph.increment_version(tensors)
 
 

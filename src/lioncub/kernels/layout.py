@@ -1,4 +1,4 @@
-"""Where elements lie in a bucket, and who votes on them.
+"""The layout of a bucket, and the ballot: the voters on each of its elements.
 
 A bucket is the concatenation of some tensors, cut into blocks of 64 elements. Payloads are ``uint8 [blocks, bytes]``:
 a collective may split them between any two blocks without knowing what is in them.
@@ -52,7 +52,7 @@ class Span:
     voters: tuple[int, ...]
 
     def casting_voter(self, step: int) -> int:
-        """Who decides a tie: voter number ``step`` mod V in rank order."""
+        """The voter that decides a tie: number ``step`` mod V in rank order."""
         return self.voters[step % len(self.voters)]
 
 
@@ -75,7 +75,7 @@ class Ballot:
         return cls(step, tuple(spans))
 
     def voters_at(self, element: int) -> tuple[int, ...]:
-        """Who votes on one element."""
+        """The voters on one element."""
         return self.spans[bisect_right(self.spans, element, key=lambda span: span.start) - 1].voters
 
     def part(self, start: int, stop: int) -> Ballot:

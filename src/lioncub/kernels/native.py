@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from lioncub.kernels import torch_ops
+from lioncub.kernels.buffers import pool
 from lioncub.kernels.checks import (
     check_ballot,
     check_cuts,
@@ -32,7 +33,6 @@ from lioncub.kernels.checks import (
 from lioncub.kernels.layout import BLOCK, Ballot
 from lioncub.kernels.operands import Cut, Direction, Encoded, Move, Noise, Part, Quantiser, Stride, Tally, UpdateVector
 from lioncub.kernels.torch_ops import SAMPLED_COLUMNS, SAMPLED_ROWS
-from lioncub.transport.buffers import pool
 
 if find_spec("lioncub.kernels._native") is None:
     _problem = "the C++ kernels were not built when lioncub was installed"
@@ -62,7 +62,7 @@ def why_not() -> str:
 
 
 def describe() -> dict[str, str]:
-    """What was built, and what of it runs on this processor."""
+    """How the extension was built, and which instruction sets of it this processor runs."""
     if _problem:
         return {}
     usable = ", ".join(_native.instruction_sets())
@@ -83,7 +83,7 @@ def instruction_set(name: str) -> Iterator[None]:
 
 @contextmanager
 def pace(*, lanes: bool) -> Iterator[None]:
-    """Memory is walked in lanes, or straight on, whatever suits this processor: for tests and benchmarks."""
+    """Inside the block memory is read in lanes, or front to back, on any processor: for tests and benchmarks."""
     before = _native.in_lanes()
     _native.set_pace(lanes)
     try:
@@ -93,7 +93,7 @@ def pace(*, lanes: bool) -> Iterator[None]:
 
 
 def read_ceiling(tensor: Tensor) -> int:
-    """Read a contiguous tensor and do nothing with it but a sum: what a kernel that reads could reach."""
+    """The sum of a contiguous tensor: the ceiling of the speed of kernels that read."""
     return _native.read_words(tensor.data_ptr(), tensor.numel() * tensor.element_size() // 8, torch.get_num_threads())
 
 
@@ -205,7 +205,7 @@ class _Table:
         return tensor.data_ptr() or _nowhere(tensor), kind
 
     def writable(self, tensor: Tensor) -> tuple[int, int]:
-        """The same for a tensor to be written; what is written to a copy, :meth:`write_back` brings home."""
+        """The same for a tensor to be written; a copy is written back by :meth:`write_back`."""
         kind = TYPES.get(tensor.dtype)
         if type(tensor) not in PLAIN or tensor.is_neg() or kind is None:
             raise _ForeignError
@@ -236,7 +236,7 @@ class _StridedError(Exception):
 
 
 class _ForeignError(Exception):
-    """What only torch can take: another format, or memory that is not what the tensor says (a subclass, a lazy
+    """An operand for torch only: of another format, or with memory that differs from its values (a subclass, a lazy
     negation or zero)."""
 
 
@@ -304,7 +304,7 @@ def _outcome(ballot: Ballot, blocks: int, planes: int) -> Tensor:
 
 @cache
 def _weights(magnitudes: tuple[int, ...]) -> int | None:
-    """How C++ finds the magnitude of an index; None: it cannot."""
+    """The rule by which C++ computes the magnitude of an index; None: there is none."""
     count = len(magnitudes)
     if magnitudes == (1,):
         return UNIT
@@ -364,7 +364,7 @@ def _move_alone(move: Move, direction: Direction, payload: Tensor) -> None:
 
 
 def _add_move(table: _Table, move: Move) -> None:
-    """All of it or, where an error says that the table cannot take it, nothing."""
+    """Add all of the move, or nothing where the table cannot take it, which raises."""
     x, start, lr, decay, num_voters, m, g, beta, gain, noise = move
     x_at, x_type = table.writable(x)
     m_at = m_type = g_at = g_type = 0

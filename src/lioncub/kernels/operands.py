@@ -1,4 +1,4 @@
-"""What the kernels work on: parts of an update vector, directions, and the tensors to move.
+"""The operands of the kernels: parts of an update vector, directions, and the tensors to move.
 
 All tensors may have any memory order; elements count in logical order. A float64 parameter is computed in float64,
 everything else in float32. Every product and every sum is rounded once: no fused multiply-add anywhere, for its
@@ -76,7 +76,7 @@ class Quantiser(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """How sign-magnitude payloads are added up.
+    """The rule by which sign-magnitude payloads are added up.
 
     An element is ±magnitudes[index]; its first plane is the sign, the others are the index. A zero sum goes to the
     casting voter where ``casting``. ``ternary``: a second plane of the outcome says where it is not zero.
@@ -96,7 +96,7 @@ class Tally(NamedTuple):
 
 
 class Direction(NamedTuple):
-    """Where all workers move, as it came back from the exchange, ``[blocks, bytes]``.
+    """The direction of the step, as it came back from the exchange, ``[blocks, bytes]``.
 
     "signs": a plane of signs, and perhaps a second: where it moves. "counts": planes of the number of + votes.
     "sign-of": the sign of numbers of ``dtype``. "values": float32 numbers as they are.

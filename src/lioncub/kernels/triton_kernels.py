@@ -443,7 +443,7 @@ def any_of(planes, NUM: tl.constexpr):
 def add_up_ones(
     payloads, out, voters, num_voters, worker_stride, start, stop, PLANES: tl.constexpr, WORDS: tl.constexpr
 ):
-    """How many voters of a span sent a 1, as bit planes."""
+    """The number of voters of a span that sent a 1, as bit planes."""
     word = start // WORD + my_elements(WORDS)
     total = (tl.zeros([WORDS], tl.int32),) * PLANES
     for nth in range(num_voters):

@@ -49,15 +49,15 @@ OLDEST = (3, 4)
 """Older Tritons cannot index a tuple of constants."""
 WORD = 32
 ELEMENTS = 1024
-"""Of a program that works element by element."""
+"""The elements of a program that works element by element."""
 TILE_WORDS = 64
-"""Of a program that makes words out of 32 elements each."""
+"""The words of a program that makes each of 32 elements."""
 WORDS = 256
-"""Of a program that works word by word."""
+"""The words of a program that works word by word."""
 ROWS_ADDED = 32
-"""By one thread, as triton_kernels.NEIGHBOURS."""
+"""The neighbouring rows that one thread adds, as triton_kernels.NEIGHBOURS."""
 ROW_SUMS = 128
-"""Of a program, one for each thread."""
+"""The sums of a program, one for each thread."""
 UNROLLED = 16
 """Loads in flight where numbers are added one after the other."""
 
@@ -235,7 +235,7 @@ def count_ones(payloads: Tensor, ballot: Ballot) -> Tensor:
 
 
 def _by_spans(payloads: Tensor, ballot: Ballot, launch: Callable[[Span, dict[str, Any]], None], planes: int) -> Tensor:
-    """``launch(span, operands)`` for every span; what nobody votes on stays zero."""
+    """Call ``launch(span, operands)`` for every span; elements without a voter stay zero."""
     source = _as_numbers(payloads, torch.int32)
     out = torch.zeros(payloads.shape[1], 2 * planes, dtype=torch.int32, device=payloads.device)
     for span in ballot.spans:
@@ -254,7 +254,7 @@ def _by_spans(payloads: Tensor, ballot: Ballot, launch: Callable[[Span, dict[str
 
 
 def _shape(magnitudes: Sequence[int]) -> tuple[str, int]:
-    """How the kernel makes magnitudes out of indices, and how many bits they have."""
+    """The rule by which the kernel computes magnitudes from indices, and the number of their bits."""
     bits = max(magnitudes).bit_length()
     if tuple(magnitudes) == tuple(range(len(magnitudes))):
         return "linear", bits
@@ -365,7 +365,7 @@ def _flat(tensor: Tensor) -> Tensor:
 
 
 def _write_back(tensor: Tensor, flat: Tensor) -> None:
-    """Where ``flat`` is a copy."""
+    """Copy ``flat`` back where it is a copy."""
     if tensor.data_ptr() != flat.data_ptr():
         tensor.copy_(flat.view(tensor.shape))
 

@@ -1,4 +1,4 @@
-"""The public name of :mod:`lioncub.monitor`."""
+"""The public name of :mod:`lioncub.monitor`: ``lioncub.live.Monitor``."""
 
 from lioncub.monitor import End, Event, Exchange, Finding, Monitor, Reading, Sink, Start
 

@@ -1,4 +1,4 @@
-"""What momenta remember, and when those of different workers are averaged."""
+"""The decay rate of momenta, and the policy by which momenta of different workers are averaged."""
 
 from lioncub.momentum.policy import MomentumSync
 

@@ -1,11 +1,11 @@
-"""How far back a momentum remembers, and how the learning rate rises while there is little to remember.
+"""The decay rate of the momentum and the warm-up of the learning rate, as functions of the step.
 
     β2(t) = min(β2, t / (t + c))          lr(t) = lr · min(1, (t + 1) / w)
 
 t counts the steps of a parameter group since it was made, c is ``memory`` and w ``warmup``. A growing momentum is, up
-to β2, an average over about a c-th of the steps so far, whatever the length of the run; the first one is the first
-gradient. c = 0: β2 from the first step, as in the papers. Both are the same on all workers and follow from the step
-alone, so no state is kept.
+to β2, an average over about a c-th of the steps so far, in runs of any length; the first one is the first gradient.
+c = 0: β2 from the first step, as in the papers. Both are the same on all workers and follow from the step alone, so no
+state is kept.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def usual_warmup(beta2: float, memory: Memory) -> int:
 
 
 def share(memory: Memory) -> float:
-    """c, also where it is given by name."""
+    """c as a number, also where ``memory`` is a name."""
     return NAMED[memory] if isinstance(memory, str) else float(memory)
 
 

@@ -1,4 +1,4 @@
-"""When momenta meet, which tensors, at what precision: Lion Cub's selective momentum synchronisation."""
+"""Lion Cub's selective momentum synchronisation: which momenta are averaged, at which steps, in which precision."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class MomentumSync:
         return numel * turn // self.every, numel * (turn + 1) // self.every
 
     def pieces(self, step: int, sizes: Sequence[int]) -> list[tuple[int, int, int]]:
-        """The same of tensors of such sizes: (which of them, its first element, the one after its last)."""
+        """The window as pieces of tensors of such sizes: (number of the tensor, first element, one after the last)."""
         start, stop = self.window(step, sum(sizes))
         found, offset = [], 0
         for index, size in enumerate(sizes):
@@ -116,7 +116,7 @@ def sample(momentum: Tensor) -> Tensor:
 
 
 def divergence(rows: np.ndarray) -> float:
-    """How far momenta ``[workers, elements]`` differ: 1 - |mean|² / mean|·|², 0 when equal, 1 - 1/n when unrelated.
+    """The divergence of momenta ``[workers, elements]``: 1 - |mean|² / mean|·|², 0 when equal, 1 - 1/n when unrelated.
 
     Summed exactly (``math.fsum``): every worker must get the same number from the same bytes, on any processor.
     """

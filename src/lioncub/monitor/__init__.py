@@ -1,4 +1,4 @@
-"""A running job, seen while it runs: time, bytes and votes of every step, and what looks wrong about them."""
+"""Monitoring of a running job: time, bytes, votes and loss of every step, and findings about them."""
 
 from lioncub.monitor.events import End, Event, Exchange, Finding, Reading, Start
 from lioncub.monitor.monitor import Monitor

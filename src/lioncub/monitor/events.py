@@ -1,4 +1,4 @@
-"""What a monitor tells its sinks. Annotations are also the format of the events' records, and its limits."""
+"""The events that a monitor sends to its sinks. The annotations define the format of their records as well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Start:
 
 @dataclass(frozen=True, kw_only=True)
 class Exchange:
-    """What workers told one another: per step, means over a reading's steps unless it says otherwise."""
+    """The communication of a step: means over a reading's steps unless a field says otherwise."""
 
     seconds_encoding: Amount
     seconds_waited: Amount
@@ -54,10 +54,10 @@ class Reading:
     """From the end of a step to the end of the next."""
     loss: Loss | None
     exchange: Exchange | None
-    """None for optimizers that are not lioncub's."""
+    """None for optimizers of other packages."""
 
     def parts(self) -> dict[str, float]:
-        """Where a step's seconds went. "compute" is all that is not the optimizer's: forward, backward, data."""
+        """The seconds of a step by activity. "compute" is all time outside the optimizer: forward, backward, data."""
         if self.exchange is None:
             return {}
         parts = {
@@ -70,14 +70,14 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """A failure signature that was seen, told once when it begins."""
+    """A failure signature, reported once when it begins."""
 
     step: Count
     signature: str
     message: str
     remedy: str
     workers: tuple[Count, ...] = ()
-    """Whom it is about, where that is known."""
+    """The workers concerned, where they are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +86,7 @@ class End:
 
     time: Time
     error: str
-    """What it ended with; "" if all went well."""
+    """The error that ended the job; "" for none."""
 
 
 Event = Start | Reading | Finding | End

@@ -1,4 +1,4 @@
-"""The signatures of a job that goes wrong: each watched on its own, told once when it begins, with its remedy."""
+"""Detectors of failing jobs. Each watches one signature and reports it once when it begins, with a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Watches a training loop and tells its sinks."""
+"""The monitor of a training loop, and the sinks to which it sends events."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from importlib.metadata import entry_points
 from pathlib import Path
 from types import TracebackType
 
@@ -23,12 +24,15 @@ from lioncub.stats import Stats
 SECONDS_PER_READING = 2.0
 """A reading is taken after this time even if it has fewer than ``every`` steps."""
 
+SINKS = "lioncub.sinks"
+"""The entry points under which packages register sinks."""
+
 
 class Monitor:
-    """Time, bytes, votes and loss of a running job, on a dashboard, in TensorBoard, in a file; and what looks wrong.
+    """Time, bytes, votes and loss of a running job, on a dashboard, in TensorBoard, in a file; and findings.
 
     Args:
-        optimizer: any of torch's. Those of lioncub have ``stats``; of others, time and loss are all there is to see.
+        optimizer: any of torch's. Those of lioncub have ``stats``; of others, only time and loss are shown.
         dashboard: show worker 0's figures in the terminal (stderr), or a line now and then where that is none.
         tensorboard: a folder for TensorBoard.
         records: a file that gets a line of JSON for each event; ``lioncub live FILE`` follows it. It is appended to.
@@ -37,8 +41,8 @@ class Monitor:
             the suffix; otherwise only worker 0 does. Workers are numbered by the default process group.
         sinks: more places for events to go, on every worker: objects with ``take(event)`` and ``close()``.
 
-    What it is given is checked at construction. From then on it breaks nothing: a sink that fails is dropped with one
-    warning.
+    Arguments are checked at construction. After it a monitor never ends the training: a sink that fails is dropped with
+    one warning.
 
     Example::
 
@@ -65,7 +69,7 @@ class Monitor:
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise ConfigError(f"every must be a whole number of steps, at least 1, got {every!r}")
         self.findings: list[Finding] = []
-        """All so far."""
+        """All findings so far."""
         self._optimizer = optimizer
         self._every = every
         self._worker = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
@@ -81,7 +85,7 @@ class Monitor:
         self._last = time.perf_counter()
 
     def step(self, loss: float | None = None) -> None:
-        """A step is done. Call it after every ``optimizer.step()``; the loss is this worker's."""
+        """Record a step. Call it after every ``optimizer.step()``; the loss is this worker's."""
         now = time.perf_counter()
         seconds, self._last = now - self._last, now
         stats = self._current_stats()
@@ -159,12 +163,10 @@ class Monitor:
 
 
 def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, records: str | Path | None) -> list[Sink]:
-    """Those that this worker feeds. Packages are imported by those who ask for them."""
+    """The sinks of this worker. A package is imported only where its sink is asked for."""
     sinks: list[Sink] = []
     if dashboard and worker == 0:
-        from lioncub.tools.live.dashboard import Dashboard
-
-        sinks.append(Dashboard())
+        sinks.append(_installed_sink("dashboard"))
     if tensorboard is not None:
         from lioncub.monitor.tensorboard import TensorBoard
 
@@ -174,6 +176,15 @@ def _sinks(worker: int, *, dashboard: bool, tensorboard: str | Path | None, reco
         path = Path(records)
         sinks.append(Records(path.with_suffix(f".worker-{worker}{path.suffix}") if worker else path))
     return sinks
+
+
+def _installed_sink(name: str) -> Sink:
+    """A sink that a package registers as an entry point: the library imports no package that draws."""
+    found = [*entry_points(group=SINKS, name=name)]
+    if not found:
+        raise ConfigError(f"{name}=True: no package registers {name!r} under {SINKS!r}. Install lioncub again")
+    sink: Sink = found[0].load()()
+    return sink
 
 
 def _describe(optimizer: Optimizer) -> str:

@@ -1,4 +1,4 @@
-"""Where events go."""
+"""The interface of sinks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lioncub.monitor.events import Event
 
 
 class Sink(Protocol):
-    """Takes events. What it raises drops it; training goes on."""
+    """Receives events. A sink that raises is dropped; training goes on."""
 
     def take(self, event: Event) -> None: ...
 

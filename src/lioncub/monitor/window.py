@@ -1,4 +1,4 @@
-"""Steps, folded into a reading."""
+"""The aggregation of steps into a reading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Window:
 
     @property
     def seconds(self) -> float:
-        """Of all steps together."""
+        """The seconds of all steps."""
         return sum(self._seconds)
 
     def add(self, step: int, seconds: float, loss: float | None, stats: Stats | None) -> None:
@@ -36,7 +36,7 @@ class Window:
             self._stats.append(stats)
 
     def reading(self) -> Reading:
-        """Of what was added, at least one step."""
+        """The reading of the steps, of which there is at least one."""
         return Reading(
             time=time.time(),
             step=self._last_step,

@@ -23,6 +23,7 @@ from lioncub.collectives import Outcome, Traffic
 from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.distributed.failure_detection import missing_workers
 from lioncub.errors import GradientChangedError, PeerError, PeerLostError, ReplicasDifferError
+from lioncub.kernels.buffers import pool
 from lioncub.momentum.policy import MomentumSync
 from lioncub.stats import Stats
 from lioncub.step.buckets import Bucket
@@ -30,7 +31,6 @@ from lioncub.step.in_flight import Exchanges, InFlight
 from lioncub.step.parameters import SentGradient, Slot
 from lioncub.step.synchronizer import Piece, Synchronizer
 from lioncub.step.validation import Rounding
-from lioncub.transport.buffers import pool
 from lioncub.transport.comm import Comm
 from lioncub.wire import consensus
 from lioncub.wire.handshake import FIRST_FREE_TAG

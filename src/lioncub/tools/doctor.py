@@ -1,4 +1,4 @@
-"""`lioncub doctor`: which kernels run on this machine and who carries messages, and why not the others."""
+"""`lioncub doctor`: the kernels and the transport that this machine uses, and why it does not use the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OTHER_DEVICE = {"cpu": {"triton": "for CUDA and ROCm tensors"}, "cuda": {"native
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """What is known about this installation. An empty string: there is none."""
+    """The facts about this installation. An empty string: absent."""
 
     machine: dict[str, str | int]
     threads: int
@@ -79,7 +79,7 @@ def installed(package: str) -> str:
 
 
 def hint(problem: str, compiler: str) -> str:
-    """What to do about missing native kernels; "" where they are there."""
+    """The remedy for missing native kernels; "" where they are there."""
     if not problem:
         return ""
     again = (
@@ -126,13 +126,13 @@ def facts(diagnosis: Diagnosis) -> Mapping[str, str]:
         "CUDA or ROCm": diagnosis.cuda or "no device",
         "triton": diagnosis.triton or "not installed",
         "distributed": ", ".join(diagnosis.backends) or "not in this build of torch",
-        "CPU messages": f"by the backend: {diagnosis.no_mesh}" if diagnosis.no_mesh else "by connections of our own",
+        "CPU messages": f"by the backend: {diagnosis.no_mesh}" if diagnosis.no_mesh else "by sockets",
         "compiler": diagnosis.compiler or f"none of {', '.join(COMPILERS)} on PATH",
     }
 
 
 def run_doctor(*, as_json: bool, console: Console | None = None) -> None:
-    """Look, and print what was found."""
+    """Examine the installation and print the facts."""
     diagnosis = examine()
     console = Console() if console is None else console
     if as_json:

@@ -1,1 +1,1 @@
-"""Who moves bytes between workers, and who notices that a peer is gone."""
+"""The transport of bytes between workers, and the detection of lost peers."""

@@ -1,8 +1,8 @@
-"""Workers that can reach one another, and the ways bytes travel between them: sockets (sockets.py), or the backend with
-its point-to-point messages and collectives.
+"""Communication between the workers of a process group: by sockets (sockets.py), or by the group's backend, which has
+point-to-point messages and collectives.
 
-Launching and waiting are apart: every call returns what will be received and a :class:`Pending`. Nothing may be read
-before ``Pending.wait()`` has returned.
+Every operation is asynchronous: a call returns the tensor that will be received and a :class:`Pending`. The tensor must
+not be read before ``Pending.wait()`` has returned.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ import torch.distributed as dist
 from torch import Tensor
 
 from lioncub.errors import ConfigError, PeerError, PeerLostError, PeerTimeoutError
-from lioncub.transport.buffers import pool
+from lioncub.kernels.buffers import pool
 from lioncub.transport.connecting import connect
 from lioncub.transport.sockets import Mesh, Post, why_not
 
 TAGS = 1 << 20
-"""Tags of each channel."""
+"""The number of tags of a channel."""
 
 TAG_CONNECT = 6
-"""Of channel 0, which is agreement.py's otherwise."""
+"""A tag of channel 0. The other tags of that channel belong to wire/handshake.py."""
 
 SLACK = 4096
-"""Bytes by which a message may be too long without harm. gloo ends the process of who receives a longer one."""
+"""The room behind a receive buffer, in bytes. gloo aborts a process that receives a message longer than its buffer."""
 END = 8
-"""Bytes at the end of a message that are not what they must be if it was too short."""
+"""The bytes at the end of a receive buffer that are cleared before use: a message that is too short leaves them 0."""
 
 _channels: WeakKeyDictionary[dist.ProcessGroup, Iterator[int]] = WeakKeyDictionary()
 
 TransportName = Literal["auto", "point-to-point", "collectives"]
 Carrier = Literal["auto", "sockets", "backend"]
-"""Who moves messages between CPUs: connections of our own, the process group's backend, or the former if it can be."""
+"""The transport between CPUs: sockets, the process group's backend, or sockets where all workers can use them."""
 
 
 class Pending:
-    """Operations in flight, each with the workers it depends on."""
+    """Operations in flight, each with the ranks of the workers on which it depends."""
 
     def __init__(self, works: Sequence[tuple[tuple[int, ...], Any]] = ()) -> None:
         self._works = works
 
     def wait(self) -> None:
-        """Block until everything has arrived; raise a :class:`PeerError` that names who failed.
+        """Block until all operations are complete; raise a :class:`PeerError` that names the worker that failed.
 
-        Never with a time-out of its own: one that expires makes gloo close every connection of the group.
+        There is no time-out here: in gloo a wait that times out closes every connection of the group.
         """
         for ranks, work in self._works:
             try:
@@ -60,7 +60,7 @@ class Pending:
 
 
 class Posted(Pending):
-    """Messages by connections of our own. ``global_rank`` is what errors call a member of the group."""
+    """Messages by sockets. ``global_rank`` gives the rank by which errors name a member of the group."""
 
     def __init__(self, post: Post, global_rank: Callable[[int], int]) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Posted(Pending):
 
 @dataclass(frozen=True)
 class Refused:
-    """An operation that could not even be posted. The others of its pattern are: the living wait for them."""
+    """An operation that could not be posted. The others of its pattern are: live peers wait for them."""
 
     problem: RuntimeError
 
@@ -87,7 +87,7 @@ def is_timeout(problem: RuntimeError) -> bool:
 
 
 def peer_error(ranks: Sequence[int], cause: RuntimeError) -> PeerError:
-    """The typed form of what the backend said about some workers."""
+    """The typed error for a failure of the backend that concerns ``ranks``."""
     kind = PeerTimeoutError if is_timeout(cause) else PeerLostError
     return kind(ranks, str(cause).strip().splitlines()[0])
 
@@ -102,13 +102,13 @@ class Comm:
     index: int
     """This worker's place in ``members``."""
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Where messages live: the CPU for gloo and MPI, the accelerator for NCCL and its kin."""
+    """The device of messages: the CPU for gloo and MPI, the accelerator for NCCL and similar backends."""
     native: bool = True
-    """Whether ``members`` is the whole group, so that the backend's collectives can be used."""
+    """Whether ``members`` is the whole group, which the backend's collectives require."""
     channel: int = 0
     """Messages of one channel never meet those of another, whatever their tags."""
     mesh: Mesh | None = field(default=None, repr=False)
-    """Connections of our own to all of ``group``; None: the backend does everything."""
+    """Sockets to all workers of ``group``; None: the backend carries all messages."""
 
     @classmethod
     def of(cls, process_group: Any, device: torch.device) -> Comm:
@@ -135,7 +135,7 @@ class Comm:
 
     @cached_property
     def rank(self) -> int:
-        """The global rank: what errors call this worker."""
+        """The global rank, by which errors name this worker."""
         return self.global_rank(self.index)
 
     @cached_property
@@ -152,23 +152,23 @@ class Comm:
         return self.global_rank(self.members.index(member))
 
     def on_new_channel(self) -> Comm:
-        """For one more user of this group. All workers must ask in the same order."""
+        """The same workers on a new channel, for one more user of the group. Workers take channels in one order."""
         if self.group is None:
             return self
         return replace(self, channel=1 + next(_channels.setdefault(self.group, count())) % (2**31 // TAGS - 1))
 
     def connected(self, carrier: Carrier = "auto") -> Comm:
-        """With connections of its own, where all workers can have them. All must ask together."""
+        """The same workers, with sockets where all of them can use sockets. A collective call."""
         if self.size == 1 or self.device.type != "cpu":
             return self
 
-        def gather(said: bytes) -> list[bytes]:
-            return self.gather_rows(said, TAG_CONNECT)
+        def gather(data: bytes) -> list[bytes]:
+            return self.gather_rows(data, TAG_CONNECT)
 
         return replace(self, mesh=connect(gather, self.index, self.timeout_seconds, willing=carrier != "backend"))
 
     def check_carrier(self, carrier: Carrier) -> None:
-        """Raise where sockets were asked for and there are none: on all workers, if they have asked for the same."""
+        """Raise where ``carrier`` demands sockets and there are none: on all workers that have the same ``carrier``."""
         if carrier == "sockets" and self.size > 1 and self.device.type == "cpu" and self.mesh is None:
             here = f"; here: {problem}" if (problem := why_not()) else ""
             raise ConfigError(f'carrier="sockets": some worker cannot have them{here}. Use carrier="auto"')
@@ -179,11 +179,11 @@ class Comm:
         try:
             options = self.group._get_backend(self.device).options  # type: ignore[union-attr]
             return float(options._timeout.total_seconds())
-        except (RuntimeError, AttributeError):  # no backend that says it
+        except (RuntimeError, AttributeError):  # a backend without that option
             return dist.distributed_c10d.default_pg_timeout.total_seconds()
 
     def abandon(self) -> None:
-        """Close our connections, so that whoever waits for this worker learns it now."""
+        """Close this worker's sockets, so that peers that wait for it fail now and not at their time-out."""
         if self.mesh is not None:
             self.mesh.close()
 
@@ -193,7 +193,7 @@ class Comm:
         return replace(self, members=members, index=members.index(self.members[self.index]), native=False)
 
     def prefers_point_to_point(self) -> bool:
-        """gloo moves receive-first point-to-point at the wire's limit; accelerators' backends like collectives."""
+        """gloo reaches the speed of the wire point to point; the backends of accelerators reach it by collectives."""
         return self.device.type == "cpu" or not self.native
 
     # ---- point-to-point: every receive is posted before any send, so that no bulk send waits for the other's -------
@@ -208,11 +208,11 @@ class Comm:
                 [(dist.irecv, *post) for post in receives] + [(dist.isend, *post) for post in sends], tag
             )
         if self.mesh is not None:
-            # From the next worker on: were all to begin with the same one, its link would be busy and the others idle.
+            # Each worker begins with its successor: a first peer common to all would leave the other links idle.
             sends.sort(key=lambda send: (send[0] - self.index) % self.size)
             out, into = ({self.members[peer]: message for peer, message in some} for some in (sends, receives))
             return Posted(self.mesh.post(out, into, tag), self._member_rank)
-        # What dist.irecv and dist.isend come down to, without their checks: there are dozens of messages in a step.
+        # The calls inside dist.irecv and dist.isend without their checks, which cost time in dozens of messages a step.
         assert self.group is not None
         works = [self._post(self.group.recv, peer, message, tag) for peer, message in receives]
         return Pending(works + [self._post(self.group.send, peer, message, tag) for peer, message in sends])
@@ -257,9 +257,10 @@ class Comm:
         return inbox, self.swap(dict.fromkeys(self._peers(room), row), self._peers(room), tag)
 
     def gather_rows(self, data: bytes, tag: int) -> list[bytes]:
-        """What every worker says, of one length, in their order. All must call it together.
+        """``data`` of every worker, all of one length, in rank order. A collective call.
 
-        Through the backend, on channel 0: workers that made their optimizers in different orders must meet to find out.
+        It uses the backend and channel 0, which need no agreement: workers that make their optimizers in different
+        orders still exchange these messages and find the difference.
         """
         comm = replace(self, channel=0, mesh=None)
         row = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(comm.device)
@@ -268,7 +269,7 @@ class Comm:
         return [answer.cpu().numpy().tobytes() for answer in inbox]
 
     def room(self, num_bytes: int) -> Tensor:
-        """To receive a message of so many bytes from each worker, and to see it when one is too long or too short."""
+        """A receive buffer for a message of ``num_bytes`` from each worker; it shows longer and shorter ones."""
         if self.device.type != "cpu" or not num_bytes:
             return torch.empty(self.size, num_bytes, dtype=torch.uint8, device=self.device)
         room = pool.empty(self.size, num_bytes + SLACK)

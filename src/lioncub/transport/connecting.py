@@ -1,7 +1,7 @@
-"""How workers connect: each with each, through their process group, and all of them or none.
+"""TCP connections between all pairs of workers, or between none.
 
-The group's backend carries what is said before there are connections: where each worker listens, with a token that only
-its peers know. Nobody listens any longer when all have come.
+The process group's backend carries the addresses at which workers listen, each with a random token by which its peers
+authenticate themselves. All listening sockets are closed when the connections are complete.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from lioncub.transport.interfaces import address_of
 from lioncub.transport.sockets import Mesh, why_not
 
 VERSION = 1
-"""Of the messages' heads and of what is said at the start."""
+"""The version of the message heads and of the handshake."""
 TOKEN = 16
 PATIENCE_SECONDS = 20.0
-"""For all connections together."""
+"""The time-out of all connections together."""
 POLL_SECONDS = 0.02
-"""For somebody to connect, before a look at how the own calls are going."""
+"""The longest wait for an incoming connection between two looks at the outgoing ones."""
 BACKLOG = 4096
-"""Connections that the system keeps until they are accepted. A call that finds it full is repeated a second later."""
+"""Connections that the system holds until they are accepted. TCP tries again a second after it finds no room."""
 ACCEPTS_AT_ONCE = 256
 DESCRIPTORS_SHARE = 4
-"""Connections that have not said whose they are get one of so many descriptors; then the oldest is closed."""
+"""Unauthenticated connections may use one in so many of the file descriptors; beyond that the oldest is closed."""
 
 _OFFER = struct.Struct(f"<BBH{TOKEN}s108s")
 _HELLO = struct.Struct(f"<4sBxHI{TOKEN}s")
@@ -44,12 +44,12 @@ _MAGIC = b"lcub"
 _NO_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 Gather = Callable[[bytes], list[bytes]]
-"""What every worker says, in their order, of one length; all call it together."""
+"""An all-gather of bytes of one length, in rank order."""
 
 
 @dataclass(frozen=True)
 class Offer:
-    """Where a worker can be reached, with what only its peers know; without a port: not at all."""
+    """A worker's listening address and its token; port 0: the worker does not listen."""
 
     host: str = ""
     port: int = 0
@@ -70,7 +70,7 @@ class Offer:
 
 
 def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: bool = True) -> Mesh | None:
-    """Connect all workers, who call it together; None on all of them where one cannot, or is not willing."""
+    """Connect all workers. A collective call; None on all workers where one cannot connect or is not ``willing``."""
     server = _listen() if willing and not why_not() else None
     with server or nullcontext():
         offers = [Offer.unpack(data) for data in gather((Offer.to(server) if server else Offer()).pack())]
@@ -78,9 +78,9 @@ def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: boo
             return None
         mesh, problem = None, ""
         try:
-            # Others that fail at once wait for this worker in what follows, and not for longer than the time-out.
-            met = _meet(server, offers, worker, min(PATIENCE_SECONDS, timeout_seconds / 3))
-            mesh = Mesh([met.get(number) for number in range(len(offers))], timeout_seconds)
+            # Workers that failed already wait for this one in the all-gather below, at most for the group's time-out.
+            connections = _connect_pairs(server, offers, worker, min(PATIENCE_SECONDS, timeout_seconds / 3))
+            mesh = Mesh([connections.get(number) for number in range(len(offers))], timeout_seconds)
         except (OSError, RuntimeError) as error:
             problem = str(error)
     failed: list[int] | None = None
@@ -97,7 +97,7 @@ def connect(gather: Gather, worker: int, timeout_seconds: float, *, willing: boo
 
 
 def _listen() -> socket.socket | None:
-    """Where gloo listens: GLOO_SOCKET_IFNAME, else the address of this machine's name, else loopback."""
+    """A socket that listens where gloo listens: GLOO_SOCKET_IFNAME, else this machine's host name, else loopback."""
     chosen = os.environ.get("GLOO_SOCKET_IFNAME", "").split(",")[0]
     for host in [chosen] if chosen else [socket.gethostname(), "127.0.0.1"]:
         with suppress(OSError, ValueError):  # ValueError: no such interface, or a name that cannot be looked up
@@ -107,39 +107,41 @@ def _listen() -> socket.socket | None:
     return None
 
 
-def _meet(
+def _connect_pairs(
     server: socket.socket, offers: Sequence[Offer], worker: int, patience_seconds: float
 ) -> dict[int, socket.socket]:
-    """Call every worker before this one; answer every one after it."""
+    """Connect to every worker of lower rank, accept a connection from every worker of higher rank."""
     deadline = time.monotonic() + patience_seconds
-    met: dict[int, socket.socket] = {}
+    connections: dict[int, socket.socket] = {}
     try:
-        # At the same time: who only called would let its backlog fill, where others call in vain.
-        with ThreadPoolExecutor(1) as caller, closing(Reception(server, offers[worker].token)) as reception:
-            calls = caller.submit(_call_all, offers[:worker], worker, deadline, met)
-            while len(met) < len(offers) - 1:
+        # Concurrently: a worker that connects before it accepts lets its backlog fill, and its peers fail to connect.
+        with ThreadPoolExecutor(1) as caller, closing(Unauthenticated(server, offers[worker].token)) as unauthenticated:
+            calls = caller.submit(_dial_all, offers[:worker], worker, deadline, connections)
+            while len(connections) < len(offers) - 1:
                 if calls.done():
                     calls.result()
-                for peer, connection in reception.arrivals(deadline):
-                    if peer in met or not worker < peer < len(offers):
+                for peer, connection in unauthenticated.arrivals(deadline):
+                    if peer in connections or not worker < peer < len(offers):
                         connection.close()
                     else:
-                        met[peer] = connection
+                        connections[peer] = connection
     except OSError as problem:
-        missing = [peer for peer in range(len(offers)) if peer not in met and peer != worker]
-        _close_all(met.values())
+        missing = [peer for peer in range(len(offers)) if peer not in connections and peer != worker]
+        _close_all(connections.values())
         raise OSError(f"worker {worker} did not reach workers {missing} by sockets of its own ({problem})") from problem
-    for connection in met.values():
+    for connection in connections.values():
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return met
+    return connections
 
 
-def _call_all(offers: Sequence[Offer], worker: int, deadline: float, met: MutableMapping[int, socket.socket]) -> None:
+def _dial_all(
+    offers: Sequence[Offer], worker: int, deadline: float, connections: MutableMapping[int, socket.socket]
+) -> None:
     for peer, offer in enumerate(offers):
-        met[peer] = _call(offer, worker, deadline)
+        connections[peer] = _dial(offer, worker, deadline)
 
 
-def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
+def _dial(offer: Offer, worker: int, deadline: float) -> socket.socket:
     patience = max(deadline - time.monotonic(), 1e-3)
     connection = socket.create_connection((offer.host, offer.port), timeout=patience)
     try:
@@ -150,79 +152,79 @@ def _call(offer: Offer, worker: int, deadline: float) -> socket.socket:
     return connection
 
 
-class Reception:
-    """Connections until they have said whose they are. Those that say nothing, however many, keep nobody waiting."""
+class Unauthenticated:
+    """Unauthenticated connections: accepted, but no valid token has arrived yet. They delay no authenticated worker."""
 
     def __init__(self, server: socket.socket, token: bytes) -> None:
         self._server, self._token = server, token
         self._most = max(descriptors.limit() // DESCRIPTORS_SHARE, 1)
-        self._said: dict[socket.socket, bytes] = {}  # the oldest first
+        self._received: dict[socket.socket, bytes] = {}  # the bytes of each so far, the oldest connection first
         self._selector = DefaultSelector()
         server.setblocking(False)
         self._selector.register(server, EVENT_READ)
 
     def arrivals(self, deadline: float) -> Iterator[tuple[int, socket.socket]]:
-        """Workers that have said who they are, with their connections; waits a while for somebody to say something."""
+        """Workers that have authenticated themselves, with their connections. Waits for at most ``POLL_SECONDS``."""
         patience = deadline - time.monotonic()
         if patience <= 0:
             raise TimeoutError("timed out")
         for key, _ in self._selector.select(min(patience, POLL_SECONDS)):
             if key.fileobj is self._server:
                 yield from self._accept()
-            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._said:
-                yield from self._listen_to(key.fileobj)
+            elif isinstance(key.fileobj, socket.socket) and key.fileobj in self._received:
+                yield from self._read_token(key.fileobj)
 
     def _accept(self) -> Iterator[tuple[int, socket.socket]]:
         for _ in range(ACCEPTS_AT_ONCE):
-            if len(self._said) >= self._most:
+            if len(self._received) >= self._most:
                 yield from self._drop_oldest()
             try:
                 connection, _ = self._server.accept()
             except OSError as problem:
                 if problem.errno not in _NO_DESCRIPTORS:
-                    return  # there is none, or it has been closed again
-                if not self._said:
+                    return  # no connection waits, or it was closed by the peer
+                if not self._received:
                     raise
                 yield from self._drop_oldest()
                 continue
             connection.setblocking(False)
-            self._said[connection] = b""
+            self._received[connection] = b""
             self._selector.register(connection, EVENT_READ)
-            yield from self._listen_to(connection)
+            yield from self._read_token(connection)
 
     def _drop_oldest(self) -> Iterator[tuple[int, socket.socket]]:
-        """Unless it is a worker's, whose word has come meanwhile."""
-        oldest = next(iter(self._said))
-        yield from self._listen_to(oldest)
-        if oldest in self._said:
-            self._turn_away(oldest)
+        """Close the oldest connection, unless its token has arrived in the meantime."""
+        oldest = next(iter(self._received))
+        yield from self._read_token(oldest)
+        if oldest in self._received:
+            self._reject(oldest)
 
-    def _listen_to(self, connection: socket.socket) -> Iterator[tuple[int, socket.socket]]:
+    def _read_token(self, connection: socket.socket) -> Iterator[tuple[int, socket.socket]]:
         try:
-            more = connection.recv(_HELLO.size - len(self._said[connection]))
+            more = connection.recv(_HELLO.size - len(self._received[connection]))
         except BlockingIOError:
             return
         except OSError:
             more = b""
-        self._said[connection] += more
-        if more and len(self._said[connection]) < _HELLO.size:
+        self._received[connection] += more
+        if more and len(self._received[connection]) < _HELLO.size:
             return
         if more:
-            magic, version, _, worker, token = _HELLO.unpack(self._said[connection])
+            magic, version, _, worker, token = _HELLO.unpack(self._received[connection])
             if (magic, version) == (_MAGIC, VERSION) and compare_digest(token, self._token):
                 self._selector.unregister(connection)
-                del self._said[connection]
+                del self._received[connection]
                 yield int(worker), connection
                 return
-        self._turn_away(connection)
+        self._reject(connection)
 
-    def _turn_away(self, connection: socket.socket) -> None:
+    def _reject(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
-        del self._said[connection]
+        del self._received[connection]
         connection.close()
 
     def close(self) -> None:
-        _close_all(self._said)
+        _close_all(self._received)
         self._selector.close()
 
 

@@ -1,7 +1,7 @@
-"""File descriptors of this process: how many there may be, and those that gloo listens with.
+"""The limit of file descriptors of this process, and the sockets with which gloo listens.
 
-gloo keeps the port of every process group open, although nobody connects to it once the group is made. Each connection
-from outside takes a descriptor for good, and gloo ends the process when it cannot accept one.
+gloo keeps the port of every process group open after all workers have connected. Each connection from outside takes a
+descriptor for good, and gloo aborts the process when it cannot accept one.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 _OWN = Path("/proc/self/fd")
 _DETAILS = Path("/proc/self/fdinfo")
 _EPOLL = "anon_inode:[eventpoll]"
-"""Every gloo group has an instance of its own, which watches the group's port."""
+"""What /proc shows for an epoll instance; every gloo group has one, which watches the group's port."""
 _FALSE = ("", "0", "n", "no", "false")
 
 
 def limit() -> int:
-    """How many descriptors this process may have."""
+    """The limit of file descriptors of this process."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
 def raise_limit() -> None:
-    """To as many as the system allows this process. The usual limit is 1,024."""
+    """Raise the limit, usually 1,024, to the most that the system allows this process."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -61,7 +61,7 @@ def _gloo_connects_at_once() -> bool:
 
 
 def _descriptors(kind: str) -> Iterator[tuple[int, str]]:
-    """Those that are open, with what identifies what they mean."""
+    """Open descriptors of one kind, with the text that identifies the file behind each."""
     for entry in _OWN.iterdir():
         with suppress(OSError):  # closed meanwhile
             meaning = os.readlink(entry)
@@ -85,10 +85,10 @@ def _is_port(descriptor: int) -> bool:
 
 
 def _replace(descriptor: int) -> None:
-    """Have a descriptor that gloo listens with mean a socket that no network leads to.
+    """Replace a listening socket of gloo by a local one that no network reaches, under the same descriptor.
 
-    Where the old socket is closed, epoll forgets it. Were it shut down, or the descriptor free for another file,
-    gloo's next accept would fail, and end the process; on this socket it finds that nobody has come.
+    The old socket is closed and epoll drops it. gloo's next accept finds no connection; on a socket that is shut down,
+    or on another file under this descriptor, it would fail and abort the process.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as nowhere:
         nowhere.bind("")  # Linux makes up a name

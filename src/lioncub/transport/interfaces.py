@@ -12,10 +12,10 @@ from lioncub.errors import ConfigError
 
 LOOPBACK = "lo"
 _ELSEWHERE = "192.0.2.1"
-"""An address kept for documents: nobody has it."""
+"""An address reserved for documentation: no machine has it."""
 _SIOCGIFADDR = 0x8915
 _ADDRESS = slice(20, 24)
-"""Where the answer to that request holds an IPv4 address."""
+"""The place of the IPv4 address in the answer to SIOCGIFADDR."""
 
 
 def addresses() -> dict[str, str]:
@@ -49,7 +49,7 @@ def interface_of(wanted: str) -> str:
 
 
 def address_of(interface: str) -> str:
-    """Where a server on this interface listens."""
+    """An address of an interface, for a server to listen on."""
     for address, name in addresses().items():
         if name == interface:
             return address
@@ -57,7 +57,7 @@ def address_of(interface: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address leads back to this very machine and is seen by nobody else."""
+    """Whether a name or an address is a loopback address, which other machines cannot reach."""
     try:
         return all(ip_address(found[4][0]).is_loopback for found in socket.getaddrinfo(host, None))
     except (OSError, ValueError):
@@ -76,7 +76,7 @@ def is_only_here(host: str) -> bool:
 
 
 def interface_towards(host: str) -> str:
-    """The interface through which another machine is reached. Nothing is sent to find out."""
+    """The interface through which another machine is reached, by the routing table: no packet is sent."""
     try:
         family, *_, place = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as asking:
@@ -87,7 +87,7 @@ def interface_towards(host: str) -> str:
 
 
 def interface_outwards() -> str:
-    """The interface that other machines see this one by: where its packets leave, or the first that has an address."""
+    """The interface of the default route, or the first one with an address."""
     try:
         return interface_towards(_ELSEWHERE)
     except ConfigError:

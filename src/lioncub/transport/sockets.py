@@ -1,7 +1,8 @@
-"""Sockets between workers on CPUs: one for each pair, and a thread in C++ that moves their messages.
+"""TCP sockets between workers on CPUs: one for each pair, and a thread in C++ that sends and receives their messages.
 
-gloo announces every message and has it asked for before it leaves; here it leaves at once, costs less processor time,
-and one that is longer than expected does not end the process. How workers get connected is connecting.py's subject.
+gloo announces a message and waits for the receiver's answer before it sends it. Here a message is sent at once, which
+costs less processor time, and one that is longer than expected does not end the process. connecting.py makes the
+connections.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ else:
         _problem = ""
 
 WAIT_SECONDS = 0.25
-"""How long a signal to Python may have to wait."""
+"""The longest wait without a look at signals to Python."""
 
 
 class Mesh:
-    """Connections to all other workers. ``sockets`` by their number; this worker's own is None."""
+    """Connections to all other workers. ``sockets`` is in the order of the workers, None in this worker's place."""
 
     def __init__(self, sockets: Sequence[socket.socket | None], timeout_seconds: float) -> None:
         numbers = [-1 if each is None else each.detach() for each in sockets]
@@ -42,16 +43,16 @@ class Mesh:
         return Post(self._native, outgoing, incoming, tag)
 
     def close(self) -> None:
-        """Every peer sees it at once; what is under way fails."""
+        """Close all connections. Operations under way fail, here and on every peer."""
         self._native.close()
 
     def close_in_child(self) -> None:
-        """A forked process must not hold connections: their ends would go unseen."""
+        """Close a forked process's copies of the sockets, without which no peer would see a connection end."""
         self._native.close_in_child()
 
 
 class Post:
-    """Messages on their way, and the memory they come from and go to."""
+    """Sends and receives that have been posted, and the memory that they read and write."""
 
     def __init__(
         self, mesh: _sockets.Mesh, outgoing: Mapping[int, Tensor], incoming: Mapping[int, Tensor], tag: int
@@ -60,7 +61,7 @@ class Post:
         self._native = _sockets.Post(mesh, _parts(incoming), _parts(outgoing), tag, owners)
 
     def wait(self) -> tuple[int, str] | None:
-        """Block until all have been moved; or the number of a peer that is lost, and why."""
+        """Block until all are complete. Returns the number of a lost peer and the reason, if there is one."""
         while not self._native.wait(WAIT_SECONDS):
             pass
         peer = self._native.failed_peer
@@ -78,7 +79,7 @@ _meshes: weakref.WeakSet[Mesh] = weakref.WeakSet()
 
 
 def close_all() -> None:
-    """Nobody shall wait any more: the interpreter is about to end."""
+    """Close the connections of every mesh before the interpreter ends, so that no thread and no peer waits."""
     for mesh in list(_meshes):
         mesh.close()
 
@@ -92,5 +93,5 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def why_not() -> str:
-    """Why there can be no sockets; "" if there can."""
+    """Why this process cannot use sockets; "" if it can."""
     return _problem

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from lioncub import kernels
 from lioncub.errors import WireError, name_ranks
-from lioncub.transport.buffers import pool
+from lioncub.kernels.buffers import pool
 
 SEAL, CRC = 8, 4
 """Bytes: 0 or one more than the rank of a worker whose message came damaged, and the CRC-32 of all before it."""

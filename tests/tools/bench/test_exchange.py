@@ -11,14 +11,14 @@ from rich.console import Console
 from lioncub.errors import ConfigError
 from lioncub.tools.bench.exchange import ExchangeRecord, run_exchange, table
 from lioncub.tools.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
-from lioncub.tools.lab.footing import find_footing
+from lioncub.tools.lab.isolation import find_isolation
 from lioncub.tools.lab.rates import BURST_BYTES
 
-FOOTING = find_footing()
+ISOLATION = find_isolation()
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
+@pytest.mark.skipif(not ISOLATION.networked, reason=f"no network can be made here: {ISOLATION.reason}")
 def test_no_exchange_is_faster_than_the_wire(tmp_path: Path) -> None:
     docs = tmp_path / "page.md"
     docs.write_text(f"{MARKERS.begin}\n{MARKERS.end}\n")

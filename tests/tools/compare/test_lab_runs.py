@@ -14,12 +14,12 @@ from lioncub.tools.cli import app
 from lioncub.tools.compare.config import CompareConfig
 from lioncub.tools.compare.methods import METHODS
 from lioncub.tools.compare.run import run_compare
-from lioncub.tools.lab.footing import find_footing
+from lioncub.tools.lab.isolation import find_isolation
 
 pytestmark = pytest.mark.slow
 
-FOOTING = find_footing()
-networked = pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
+ISOLATION = find_isolation()
+networked = pytest.mark.skipif(not ISOLATION.networked, reason=f"no network can be made here: {ISOLATION.reason}")
 
 
 def quiet() -> Console:

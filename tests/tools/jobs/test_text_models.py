@@ -1,4 +1,4 @@
-"""Models of text that begin as other people's do."""
+"""The first weights of GPT-2 and Llama are those of their reference implementations."""
 
 from __future__ import annotations
 

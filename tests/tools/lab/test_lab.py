@@ -1,4 +1,4 @@
-"""What a lab is asked for, and the commands that come of it. Nothing is run."""
+"""The settings of a lab, and the commands that it would run."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 from lioncub.errors import ConfigError
 from lioncub.tools.cli import app, main
-from lioncub.tools.lab import footing, ledger, processes, run
+from lioncub.tools.lab import isolation, processes, registry, run
 from lioncub.tools.lab.config import LabConfig
-from lioncub.tools.lab.footing import Footing
+from lioncub.tools.lab.isolation import Isolation
 from lioncub.tools.lab.network import host_launch
 from lioncub.tools.lab.plan import HostPlan, Plan, caller, plan_of
 from lioncub.tools.lab.rates import Rate
@@ -66,7 +66,7 @@ def test_one_slow_link() -> None:
     config = LabConfig(command=("true",), hosts=3, rate="1gbit", host_rates=("1=100mbit", "2=none"))
     assert [str(rate) for rate in config.rates()] == ["1gbit", "100mbit", "None"]
     assert (
-        describe(config, Footing("root"))
+        describe(config, Isolation("root"))
         == "3 hosts on a bridge (root), links: host0 1gbit, host1 100mbit, host2 unshaped"
     )
 
@@ -92,7 +92,7 @@ def test_a_plan_survives_the_pipe() -> None:
 
 def test_dry_run_prints_every_command() -> None:
     config = LabConfig(command=("train.py",), hosts=2, rate="100mbit")
-    lines = dry_run(plan_of(config, networked=True), Footing("user namespaces", ("--user", "--map-root-user")))
+    lines = dry_run(plan_of(config, networked=True), Isolation("user namespaces", ("--user", "--map-root-user")))
     text = "\n".join(lines)
     assert lines[0].startswith("unshare --user --map-root-user --net")
     for wanted in (
@@ -116,8 +116,8 @@ def test_dry_run_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_network_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda tool: "/bin/true")
-    monkeypatch.setattr(footing, "probe", lambda options: "Operation not permitted")
-    found = footing.find_footing()
+    monkeypatch.setattr(isolation, "probe", lambda options: "Operation not permitted")
+    found = isolation.find_isolation()
     assert not found.networked
     assert "user namespaces: Operation not permitted" in found.reason
     assert describe(LabConfig(command=("true",)), found).startswith("UNSHAPED: 4 hosts on loopback")
@@ -125,7 +125,7 @@ def test_without_a_network_the_reason_is_given(monkeypatch: pytest.MonkeyPatch) 
 
 def test_missing_tools_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda tool: None if tool in ("ip", "tc") else "/bin/true")
-    assert footing.find_footing().reason == "install iproute2"
+    assert isolation.find_isolation().reason == "install iproute2"
 
 
 def test_the_command_line_starts_without_torch() -> None:
@@ -156,7 +156,7 @@ def test_hosts_run_as_the_user_who_called_sudo_and_with_no_rights(monkeypatch: p
 
 
 def test_an_unshaped_lab_says_that_it_counts_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "find_footing", lambda: Footing("loopback", networked=False, reason="because"))
+    monkeypatch.setattr(run, "find_isolation", lambda: Isolation("loopback", networked=False, reason="because"))
     counters = tmp_path / "counters.json"
     counters.write_text("OLD")
     said = Console(file=io.StringIO(), width=200)
@@ -193,23 +193,23 @@ def test_clean_takes_nothing_else() -> None:
 
 def test_scratch_folders_of_the_dead_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    with ledger.scratch() as mine:
+    with registry.scratch() as mine:
         dead = mine.with_name(mine.name.replace(f"-{os.getpid()}-", "-999999999-"))
         (dead / "inside").mkdir(parents=True)
-        assert ledger.clean(dry_run=True) == ["would have removed the scratch folder of process 999999999"]
+        assert registry.clean(dry_run=True) == ["would have removed the scratch folder of process 999999999"]
         assert dead.exists()
-        assert ledger.clean() == ["removed the scratch folder of process 999999999"]
+        assert registry.clean() == ["removed the scratch folder of process 999999999"]
         assert not dead.exists()
         assert mine.exists()
     assert not mine.exists()
 
 
 def test_a_script_that_is_not_there_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def no_lab() -> Footing:
+    def no_lab() -> Isolation:
         raise AssertionError("nothing is to be started")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(run, "find_footing", no_lab)
+    monkeypatch.setattr(run, "find_isolation", no_lab)
     monkeypatch.setattr(sys, "argv", ["lioncub", "lab", "--", "missing.py"])
     said = io.StringIO()
     monkeypatch.setattr(sys, "stderr", said)

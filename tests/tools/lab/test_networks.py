@@ -1,4 +1,4 @@
-"""A real network in namespaces: built, used, and gone whatever happens. Needs root or user namespaces."""
+"""A real network in namespaces: built, used, and always removed. Needs root or user namespaces."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from lioncub.tools.lab import ledger
+from lioncub.tools.lab import registry
 from lioncub.tools.lab.config import LabConfig
-from lioncub.tools.lab.footing import WAYS, Footing, find_footing, probe
+from lioncub.tools.lab.isolation import WAYS, Isolation, find_isolation, probe
 from lioncub.tools.lab.plan import plan_of
 from lioncub.tools.lab.processes import start_time
 from lioncub.tools.lab.session import free_port, running
 
-FOOTING = find_footing()
-networked = pytest.mark.skipif(not FOOTING.networked, reason=f"no network can be made here: {FOOTING.reason}")
+ISOLATION = find_isolation()
+networked = pytest.mark.skipif(not ISOLATION.networked, reason=f"no network can be made here: {ISOLATION.reason}")
 TOKEN = "LIONCUB_LAB_TEST"
 GONE_SECONDS = 20.0
 
@@ -86,9 +86,9 @@ def test_bytes_and_seconds_are_those_of_the_link(way: str, tmp_path: Path) -> No
     volume = 2_000_000
     command = (sys.executable, script(tmp_path / "exchange.txt", EXCHANGE), str(volume))
     config = LabConfig(command=command, hosts=2, rate="1gbit", host_rates=("1=10mbit",), counters=tmp_path / "c.json")
-    footing = Footing(way, WAYS[way])
+    isolation = Isolation(way, WAYS[way])
     with (tmp_path / "log").open("w+b") as log:
-        with running(plan_of(config, networked=True, port=free_port(footing)), footing, log) as process:
+        with running(plan_of(config, networked=True, port=free_port(isolation)), isolation, log) as process:
             code = process.wait(60)
         log.seek(0)
         said = log.read().decode()
@@ -234,10 +234,10 @@ def test_clean_ends_a_lab_that_its_owner_left(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.slow
 def test_without_a_network_the_hosts_are_on_loopback(tmp_path: Path) -> None:
-    footing = Footing("loopback", networked=False, reason="because")
+    isolation = Isolation("loopback", networked=False, reason="because")
     config = LabConfig(command=(script(tmp_path / "train.py", TRAIN),), hosts=2)
     with (tmp_path / "log").open("w+b") as log:
-        with running(plan_of(config, networked=False, port=free_port(footing)), footing, log) as process:
+        with running(plan_of(config, networked=False, port=free_port(isolation)), isolation, log) as process:
             code = process.wait(100)
         log.seek(0)
         said = log.read().decode()
@@ -247,24 +247,24 @@ def test_without_a_network_the_hosts_are_on_loopback(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_loopback_hosts_end_with_the_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    footing = Footing("loopback", networked=False)
+    isolation = Isolation("loopback", networked=False)
     token = f"{os.getpid()}-loopback"
     monkeypatch.setenv(TOKEN, token)
     train = script(tmp_path / "train.py", "import time\nprint('here', flush=True)\ntime.sleep(300)\n")
     log = tmp_path / "log"
     with log.open("wb") as file:
-        plan = plan_of(LabConfig(command=(train,), hosts=2), networked=False, port=free_port(footing))
-        with running(plan, footing, file):
+        plan = plan_of(LabConfig(command=(train,), hosts=2), networked=False, port=free_port(isolation))
+        with running(plan, isolation, file):
             assert wait_until(lambda: log.read_text().count("here") == 2, 60)
             assert len(everything_with(token)) >= 5  # the lab, two agents, two workers
     assert everything_with(token) == []
 
 
-def test_a_file_in_the_ledger_that_makes_no_sense_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_in_the_registry_that_makes_no_sense_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.gettempdir", lambda: str(tmp_path))
-    (ledger.folder() / "1.json").write_text("{")
-    assert ledger.clean() == ["removed 1.json, which could not be read"]
-    assert ledger.clean() == []
+    (registry.folder() / "1.json").write_text("{")
+    assert registry.clean() == ["removed 1.json, which could not be read"]
+    assert registry.clean() == []
 
 
 @networked
@@ -288,8 +288,8 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: st
     program = (
         "from lioncub.tools.lab import run\n"
         "from lioncub.tools.lab.config import LabConfig\n"
-        "from lioncub.tools.lab.footing import Footing\n"
-        "run.find_footing = lambda: Footing('loopback', networked=False, reason='a test')\n"
+        "from lioncub.tools.lab.isolation import Isolation\n"
+        "run.find_isolation = lambda: Isolation('loopback', networked=False, reason='a test')\n"
         f"run.run_lab(LabConfig(command=({train!r},), hosts=2))"
     )
     process = subprocess.Popen([sys.executable, "-c", program], env=os.environ | {TOKEN: token})
@@ -297,8 +297,8 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: st
     if victim == "owner":
         process.kill()
     else:
-        (inside,) = (pid for pid in everything_with(token) if b"lioncub.tools.lab.inside" in command_line(pid))
-        os.kill(inside, signal.SIGKILL)
+        (supervisor,) = (pid for pid in everything_with(token) if b"lioncub.tools.lab.supervisor" in command_line(pid))
+        os.kill(supervisor, signal.SIGKILL)
     process.wait(GONE_SECONDS)
     assert wait_until(lambda: not everything_with(token), GONE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""What is timed."""
+"""A benchmark case."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Limit = Literal["read", "axpy"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Case:
-    """One thing to time, and the bytes it has to move."""
+    """A function to time, and the bytes that it must move."""
 
     group: Group
     name: str
@@ -24,13 +24,13 @@ class Case:
     bytes_read: int
     bytes_written: int
     limit: Limit
-    """The ceiling it is held against."""
+    """The ceiling with which it is compared."""
     body: str = ""
     model: str = ""
     num_tensors: int = 1
     numel: int = 0
     calls: int = 1
-    """In one sample, at the most."""
+    """The most calls in one sample."""
     warm: bool = False
     """Run once before the clock starts, so that inputs come from cache."""
     ratio_to: str = ""

@@ -1,4 +1,4 @@
-"""What the memory allows: plain reads, and an in-place axpy, over two tensors that kernels work on, too."""
+"""The ceilings set by memory: plain reads, and an in-place axpy, over two tensors on which kernels work as well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one run of the benchmark is made of."""
+"""The settings of a run of ``lioncub bench kernels``."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BenchConfig:
 
     @classmethod
     def of(cls, *, quick: bool, **given: Any) -> BenchConfig:
-        """What is given (not None), the defaults for the rest."""
+        """The settings that are given (not None), and defaults for the rest."""
         chosen = {name: value for name, value in given.items() if value is not None}
         return cls(quick=quick, **(QUICK if quick else {}) | chosen)
 
@@ -63,12 +63,12 @@ class BenchConfig:
 
     @property
     def rotating_bytes(self) -> int:
-        """How much small inputs add up to before one is used again, so that they come from memory."""
+        """The total size of small inputs before one is used again, so that they are read from memory."""
         return 1 << 16 if self.quick else 4 * l3_bytes()
 
     @property
     def shrink(self) -> int:
-        """What every dimension of the models is divided by."""
+        """The divisor of every dimension of the models."""
         return 16 if self.quick else 1
 
     @property
@@ -77,7 +77,7 @@ class BenchConfig:
 
     @property
     def command(self) -> str:
-        """How to run this again."""
+        """The command of this run."""
         usual = QUICK if self.quick else {name: getattr(BenchConfig, name) for name in QUICK}
         words = ["lioncub", "bench", "kernels", *(["--quick"] if self.quick else [])]
         for name, value in usual.items():

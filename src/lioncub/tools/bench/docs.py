@@ -1,4 +1,4 @@
-"""The part of a document that a benchmark writes."""
+"""The results of a benchmark in a document."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def write_docs(path: Path, about: Mapping[str, object], grids: Sequence[Grid]) -
 
 
 def provenance(about: Mapping[str, object]) -> str:
-    """Where the figures come from, in a few lines of Markdown."""
+    """The machine, commit and command of the figures, in Markdown."""
     return f"{sentence(about)}\n\n{fenced([str(about['command'])])}\n"
 
 
 def sentence(about: Mapping[str, object]) -> str:
-    """The same in one sentence."""
+    """The machine and commit in one sentence."""
     quick = "A quick run, in cache: these figures mean nothing. " if about["quick"] else ""
     isa = f", native kernels for {about['isa']}" if about["isa"] else ""
     return (

@@ -1,4 +1,4 @@
-"""``lioncub bench exchange``: how long an exchange takes on a slow network, and what the wire alone would take."""
+"""``lioncub bench exchange``: the time of an exchange on a slow network, against the least time of the wire."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rich.progress import track
 
 from lioncub.errors import ConfigError, LionCubError
 from lioncub.tools.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
-from lioncub.tools.lab import ledger
+from lioncub.tools.lab import registry
 from lioncub.tools.lab.config import LabConfig
-from lioncub.tools.lab.footing import Footing, find_footing
+from lioncub.tools.lab.isolation import Isolation, find_isolation
 from lioncub.tools.lab.plan import INTERFACE, plan_of
 from lioncub.tools.lab.rates import Rate
 from lioncub.tools.lab.session import free_port, running
@@ -31,7 +31,7 @@ REQUIRED = 1.15
 
 @dataclass(frozen=True)
 class ExchangeRecord:
-    """One way at one rate: medians."""
+    """The medians of one way at one rate."""
 
     way: str
     rate: str
@@ -55,14 +55,14 @@ class ExchangeRecord:
 def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list[ExchangeRecord]:
     """Time every way at every rate; print a table; write ``exchange.jsonl``, and the docs where asked."""
     console = Console() if console is None else console
-    footing = find_footing()
-    if not footing.networked:
-        raise ConfigError(f"the exchange is timed on a slow network, and there is none here: {footing.reason}")
+    isolation = find_isolation()
+    if not isolation.networked:
+        raise ConfigError(f"the exchange is timed on a slow network, and there is none here: {isolation.reason}")
     config.out.mkdir(parents=True, exist_ok=True)
     about = {**machine(), "command": config.command}
     places = list(product(config.hosts, config.rates))
     shown = track(places, description="exchanging", console=console, transient=True)
-    records = [record for hosts, rate in shown for record in at_place(hosts, rate, config, footing)]
+    records = [record for hosts, rate in shown for record in at_place(hosts, rate, config, isolation)]
     lines = [json.dumps({**asdict(record), "ratio": record.ratio, **about}) + "\n" for record in records]
     config.records.write_text("".join(lines), encoding="utf-8")
     grid = table(records)
@@ -75,13 +75,13 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
     return records
 
 
-def at_place(hosts: int, rate: str, config: ExchangeConfig, footing: Footing) -> list[ExchangeRecord]:
-    with ledger.scratch() as scratch:
+def at_place(hosts: int, rate: str, config: ExchangeConfig, isolation: Isolation) -> list[ExchangeRecord]:
+    with registry.scratch() as scratch:
         told, answer, log = (scratch / name for name in ("task.json", "answer.jsonl", "lab.log"))
         told.write_text(ExchangeTask(config.numel, config.repeats, INTERFACE, str(answer)).to_json(), encoding="utf-8")
         lab = LabConfig(command=(sys.executable, *WORKER, str(told)), hosts=hosts, rate=rate)
-        plan = plan_of(lab, networked=True, port=free_port(footing), ours=True)
-        with log.open("wb") as output, running(plan, footing, output) as process:
+        plan = plan_of(lab, networked=True, port=free_port(isolation), ours=True)
+        with log.open("wb") as output, running(plan, isolation, output) as process:
             code = process.wait()
         if code:
             said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -1,4 +1,4 @@
-"""What one run of the exchange's benchmark is made of."""
+"""The settings of a run of ``lioncub bench exchange``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARKERS = Markers("exchange")
 
 @dataclass(frozen=True, kw_only=True)
 class ExchangeConfig:
-    """How large a model, between how many hosts, at which rates, how often."""
+    """The size of the model, the numbers of hosts, the rates, and the number of samples."""
 
     numel: int = 10_000_000
     hosts: tuple[int, ...] = (2, 4)
@@ -45,7 +45,7 @@ class ExchangeConfig:
 
     @property
     def command(self) -> str:
-        """How to run this again."""
+        """The command of this run."""
         words = ["lioncub", "bench", "exchange"]
         usual = ExchangeConfig()
         for name in ("numel", "repeats", "out"):
@@ -59,13 +59,13 @@ class ExchangeConfig:
 
 @dataclass(frozen=True)
 class ExchangeTask:
-    """What every host is told."""
+    """The settings of one host's process."""
 
     numel: int
     repeats: int
     interface: str
     answer: str
-    """Where host 0 writes a line for each way."""
+    """The file into which host 0 writes a line for each way."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -28,7 +28,7 @@ from lioncub.wire.headers import Stamp
 
 WARM_UP = 3
 HEAD_START_SECONDS = 0.03
-"""Time enough to hear of it, and for the processor to become quiet."""
+"""The delay of the common start, in which all hosts receive it and become idle."""
 TENSORS = 64
 
 
@@ -41,8 +41,8 @@ class Way:
 
 
 def ways(numel: int) -> list[Way]:
-    """Ours, in one bucket and in those of the optimizer; messages as long with nothing in them; both by connections of
-    our own and by gloo; and the allreduce that ours replaces."""
+    """The vote in one bucket and in the optimizer's buckets, and empty messages of the same length, each by sockets and
+    by gloo; and the allreduce that the vote replaces."""
     backend = Comm.of(None, torch.device("cpu")).on_new_channel()
     group = {"codec": Vote(), "betas": (0.9, 0.99), "maximize": False, "lr": 1e-4, "weight_decay": 0.0}
     group |= {"memory": 0.0, "warmup": 0, "step": 0, "since": 0}
@@ -77,7 +77,7 @@ def vote(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]
 
 
 def messages(buckets: list[Bucket], comm: Comm) -> Callable[[], Callable[[], object]]:
-    """As long as those of the vote, with nothing in them."""
+    """Exchanges of messages as long as the vote's, without encoding or combination."""
     exchanges = Exchanges(threaded=True)
 
     def exchange(bucket: Bucket) -> Generator[Pending, None, bool]:
@@ -107,8 +107,8 @@ def slot(values: torch.Tensor, group: dict[str, object], number: int) -> Slot:
 
 
 def common_start() -> float:
-    """A moment at which all hosts begin: they share one machine's clock, and leave a barrier milliseconds apart."""
-    dist.barrier()  # whoever is still encoding takes the others' processors
+    """The time of a common start, by the machine's one clock: hosts leave a barrier milliseconds apart."""
+    dist.barrier()  # a host that is still encoding would take processor time from the others
     moment = torch.tensor([perf_counter() + HEAD_START_SECONDS], dtype=torch.float64)
     dist.broadcast(moment, src=0)
     start = float(moment)
@@ -135,7 +135,7 @@ def main() -> None:
     dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     torch.manual_seed(dist.get_rank())
     tried = ways(task.numel)
-    # In turn, so that a machine that is busy for a while is so for all of them.
+    # In turn: a machine that is busy for a while slows all ways alike.
     rounds = [[timed(way, task.interface) for way in tried] for _ in range(WARM_UP + task.repeats)][WARM_UP:]
     if dist.get_rank() == 0:
         with Path(task.answer).open("w", encoding="utf-8") as file:

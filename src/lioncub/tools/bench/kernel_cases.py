@@ -35,7 +35,7 @@ def kernel_cases(config: BenchConfig, bodies: Sequence[str]) -> list[Case]:
 
 
 class Workbench:
-    """Inputs that all cases share."""
+    """The inputs of all cases."""
 
     def __init__(self, config: BenchConfig) -> None:
         generator = torch.Generator().manual_seed(0)

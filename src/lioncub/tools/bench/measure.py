@@ -1,4 +1,4 @@
-"""The clock: cases in turn, so that a machine that drifts drifts for all of them."""
+"""Timing of cases in turn, so that a change of the machine's speed affects all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one writes first: the encoding that the kernels are compared with."""
+"""A straightforward encoding in torch operations, with which the kernels are compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a benchmark writes down: one JSON object a line, each with all that its figures depend on."""
+"""The records of a benchmark: one JSON object a line, each with all settings on which its figures depend."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def make_room(out: Path) -> None:
 
 
 def describe(config: BenchConfig) -> dict[str, object]:
-    """What all figures of a run depend on; the load is how many other processes wanted a core as it began."""
+    """The conditions of all figures of a run; the load is the number of other runnable processes at its start."""
     sizes = {"kernel_numel": config.numel, "repeats": config.repeats, "rounds": config.rounds, "quick": config.quick}
     return {**machine(), "load": round(os.getloadavg()[0], 2), "command": config.command, **sizes}
 
@@ -103,7 +103,7 @@ def timed(config: BenchConfig, bodies: Sequence[str], progress: BenchProgress) -
 
 
 def _done(_: int) -> None:
-    """In place of what has been timed."""
+    """A case that does nothing, in place of one that has been timed."""
 
 
 def lines(about: Mapping[str, object], records: Sequence[Record], left_out: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""The tensors of two models everyone knows, without the models."""
+"""The shapes of the tensors of ResNet-50 and GPT-2."""
 
 from __future__ import annotations
 

@@ -97,9 +97,9 @@ def lion_pytorch(params: Sequence[Tensor]) -> dict[str, Optimizer]:
 
 
 class TwoPhaseReady:
-    """All that one of four workers computes in a step, without the network: encode, vote on its shard, apply.
+    """The computation of one of four workers in a step, without the network: encode, vote on its shard, apply.
 
-    What the other three would send back is its own payload, as large and as random.
+    Its own payload stands for those of the other three: as large and as random.
     """
 
     def __init__(

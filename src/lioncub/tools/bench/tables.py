@@ -16,7 +16,7 @@ EACH: Columns = {"µs each": lambda record: f"{record.seconds_per_tensor * 1e6:.
 
 
 def tables(records: Sequence[Record]) -> list[Grid]:
-    """All of them, in the order they are shown. 1T, 2T: the number of threads."""
+    """All tables in their order. 1T, 2T: the number of threads."""
     kernel_ceilings = [record for record in records if not record.model]
     return [
         _grid(

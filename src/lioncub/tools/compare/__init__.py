@@ -1,1 +1,1 @@
-"""The comparison people come for: methods x links x hosts on one training job, everything else equal."""
+"""Comparison of methods x links x hosts on one training job, with all other settings equal."""

@@ -1,4 +1,4 @@
-"""How a method is built: what is wrapped around the model, and what moves it."""
+"""The construction of each method: the wrapper of the model, and the optimizer."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def alone(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimize
 
 
 def ours(kind: type[DistributedLion], **settings: Any) -> Build:
-    """By the same exchange for all, unless the method is another exchange."""
+    """An optimizer of this library, by the two-phase exchange unless the method is another exchange."""
 
     def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
         common: dict[str, Any] = {"lr": given.lr, "weight_decay": given.weight_decay, "collective": "two-phase"}

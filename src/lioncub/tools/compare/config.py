@@ -1,4 +1,4 @@
-"""What is compared."""
+"""The settings of a comparison."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOST_EXAMPLES, MOST_SEED = 1_000_000, 2**31 - 1
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """What methods are compared under: all but the method is the same."""
+    """All settings of a cell but its method."""
 
     rate: str
     hosts: int
@@ -41,7 +41,7 @@ class CompareConfig:
 
     job: str = "gpt-10m"
     data: str = "auto"
-    """What a GPT learns from: "enwik8", "stdlib", or whichever of the two is here."""
+    """The text of a GPT: "enwik8", "stdlib", or "auto", the first of the two that is here."""
     methods: tuple[str, ...] = tuple(METHODS)
     rates: tuple[str, ...] = ("100mbit", "1gbit")
     hosts: tuple[int, ...] = (4,)
@@ -54,10 +54,10 @@ class CompareConfig:
     """No cell trains longer, but takes ``least_steps``."""
     least_steps: int = 5
     validations: int = 4
-    """How often the validation loss is taken, besides the start; 0: never."""
+    """The number of validations, besides the one at the start; 0: none."""
     validation_examples: int = 8192
     lr: float | None = None
-    """Of Lion; the job's own by default."""
+    """Lion's learning rate; the job's own by default."""
     seed: int = 0
     out: Path = Path("compare-out")
 
@@ -99,20 +99,20 @@ class CompareConfig:
         ]
 
     def settings(self) -> dict[str, Any]:
-        """All that a cell's figures depend on, besides its method and its condition."""
+        """The settings on which a cell's figures depend, besides its method and its condition."""
         left_out = {"methods", "rates", "hosts", "examples", "out"}
         return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerConfig:
-    """What one host's process is told: the methods it trains one after another, under one condition."""
+    """The settings of one host's process: the methods that it trains one after another, under one condition."""
 
     settings: dict[str, Any]
     methods: tuple[str, ...]
     examples: int
     interface: str
-    """Whose bytes are counted; empty where the network is not ours."""
+    """The interface whose bytes are counted; empty on loopback."""
     journal: str
 
     def to_json(self) -> str:

@@ -1,4 +1,4 @@
-"""What can go wrong in a comparison."""
+"""The errors of a comparison."""
 
 from lioncub.errors import LionCubError
 

@@ -9,7 +9,7 @@ BASELINE = "ddp-lion"
 """The same optimizer with float32 gradients: ratios of times and bytes are taken against it."""
 
 ADAMW = "ddp-adamw"
-"""What people have today: losses are held against it, and ratios where the baseline was not run."""
+"""The usual method, DDP with AdamW: the reference of losses, and of ratios where the baseline was not run."""
 
 POWERSGD_RANK = 4
 

@@ -1,4 +1,4 @@
-"""What one cell of a comparison leaves behind: one JSON object a line."""
+"""The records of a comparison: one JSON object a line for each cell."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ class Cell:
 
     @property
     def place(self) -> tuple[str, str, int, int]:
-        """Where it was trained."""
+        """The link and the hosts of the training."""
         return (self.job, self.link, self.hosts, self.examples)
 
     @property
     def group(self) -> tuple[object, ...]:
-        """What must be equal for figures to be compared: the place, all settings, and the run."""
+        """The key of cells whose figures can be compared: the place, all settings, and the run."""
         return (*self.place, self.seed, json.dumps(self.settings, sort_keys=True), self.run)
 
     @property
@@ -87,7 +87,7 @@ class Cell:
 
     @property
     def replaces(self) -> tuple[object, ...]:
-        """What it has in common with the same cell of an earlier run."""
+        """The key that a cell shares with the same cell of an earlier run."""
         return self.key[:-1]
 
     @property
@@ -96,7 +96,7 @@ class Cell:
         return next((p.validation_loss for p in reversed(self.points) if p.validation_loss is not None), None)
 
     def first_at(self, loss: float) -> Point | None:
-        """Where the validation loss first was ``loss`` or less."""
+        """The first point with a validation loss of ``loss`` or less."""
         return next((p for p in self.points if p.validation_loss is not None and p.validation_loss <= loss), None)
 
     def to_json(self) -> str:

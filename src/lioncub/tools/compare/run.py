@@ -23,9 +23,9 @@ from lioncub.tools.compare.methods import BASELINE, COMPUTE_ALONE, METHODS
 from lioncub.tools.compare.progress import MatrixProgress
 from lioncub.tools.compare.records import Cell, Point, read_cells
 from lioncub.tools.jobs import Job, load_job
-from lioncub.tools.lab import ledger
+from lioncub.tools.lab import registry
 from lioncub.tools.lab.config import UNSHAPED, LabConfig
-from lioncub.tools.lab.footing import Footing, find_footing
+from lioncub.tools.lab.isolation import Isolation, find_isolation
 from lioncub.tools.lab.plan import INTERFACE, plan_of
 from lioncub.tools.lab.session import free_port, running
 from lioncub.tools.reporting.lines import append_line
@@ -37,21 +37,23 @@ COPIED = (
     *("data", "unit", "examples_unit", "parameters", "lr", "weight_decay", "steps"),
     *("step_seconds", "update_seconds", "bytes_sent", "bytes_received", "bytes_planned"),
 )
-"""What a cell takes from a host's last word on a method as it is."""
+"""The fields that a cell takes unchanged from a host's last line about a method."""
 
 
 def run_compare(config: CompareConfig, console: Console | None = None) -> list[Cell]:
     """Train what is missing in ``config.records``; all cells of the comparison, old and new."""
     console = Console() if console is None else console
-    footing = find_footing()
-    if not footing.networked:
-        console.print(f"UNSHAPED: all hosts share loopback, so rates mean nothing here. {footing.reason}", markup=False)
+    isolation = find_isolation()
+    if not isolation.networked:
+        console.print(
+            f"UNSHAPED: all hosts share loopback, so rates mean nothing here. {isolation.reason}", markup=False
+        )
         config = replace(config, rates=(UNSHAPED,))
     job = load_job(config.job, text=config.data)
     config = replace(config, data=job.data)
     check_examples(job, config)
     make_writable(config)
-    compared = Comparison(config, footing, job)
+    compared = Comparison(config, isolation, job)
     todo = {condition: compared.todo(condition) for condition in config.conditions()}
     total = len(config.conditions()) * len(config.methods)
     with MatrixProgress(console, total, total - sum(map(len, todo.values()))) as progress:
@@ -83,8 +85,8 @@ def check_examples(job: Job, config: CompareConfig) -> None:
 class Comparison:
     """The cells of one comparison, in the file that they live in."""
 
-    def __init__(self, config: CompareConfig, footing: Footing, job: Job) -> None:
-        self.config, self.footing, self.job = config, footing, job
+    def __init__(self, config: CompareConfig, isolation: Isolation, job: Job) -> None:
+        self.config, self.isolation, self.job = config, isolation, job
         self.machine = machine()
         self.command = shlex.join(["lioncub", *sys.argv[1:]])
         self.run = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC {secrets.token_hex(3)}"
@@ -101,7 +103,7 @@ class Comparison:
     def settings(self) -> dict[str, Any]:
         """The key of resuming: also what the hosts stand on."""
         stands_on = {
-            "network": "namespaces" if self.footing.networked else "loopback",
+            "network": "namespaces" if self.isolation.networked else "loopback",
             "omp_num_threads": os.environ.get("OMP_NUM_THREADS", ""),
         }
         return dict(json.loads(json.dumps(self.config.settings() | stands_on)))
@@ -116,7 +118,7 @@ class Comparison:
 
     def blank(self, method: str, condition: Condition) -> Cell:
         """A cell without figures."""
-        rates = (condition.rate,) * condition.hosts if self.footing.networked and condition.rate != "none" else ()
+        rates = (condition.rate,) * condition.hosts if self.isolation.networked and condition.rate != "none" else ()
         return Cell(
             method=method,
             label=METHODS[method] if method else "",
@@ -137,7 +139,7 @@ class Comparison:
         )
 
     def train(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> None:
-        """All methods in the same processes; what follows a method that failed in new ones."""
+        """Train all methods in the same processes, and those after a method that failed in new ones."""
         while methods:
             done = list(self.session(condition, methods, progress))
             if not done:
@@ -146,22 +148,22 @@ class Comparison:
 
     def session(self, condition: Condition, methods: Sequence[str], progress: MatrixProgress) -> Iterator[Cell]:
         """Run one lab until its methods are trained or one has failed; the cells that came of it."""
-        with ledger.scratch() as scratch:
+        with registry.scratch() as scratch:
             journal, log = scratch / "journal.jsonl", scratch / "lab.log"
             journal.touch()
             told = WorkerConfig(
                 settings=self.config.settings(),
                 methods=tuple(methods),
                 examples=condition.examples,
-                interface=INTERFACE if self.footing.networked else "",
+                interface=INTERFACE if self.isolation.networked else "",
                 journal=str(journal),
             )
             (scratch / "config.json").write_text(told.to_json(), encoding="utf-8")
             command = (sys.executable, *WORKER, str(scratch / "config.json"))
             lab = LabConfig(command=command, hosts=condition.hosts, rate=condition.rate)
-            plan = plan_of(lab, networked=self.footing.networked, port=free_port(self.footing), ours=True)
+            plan = plan_of(lab, networked=self.isolation.networked, port=free_port(self.isolation), ours=True)
             current = methods[0]
-            with log.open("wb") as output, running(plan, self.footing, output) as process, journal.open() as lines:
+            with log.open("wb") as output, running(plan, self.isolation, output) as process, journal.open() as lines:
                 for event in events(lines, lambda: process.poll() is None):
                     if event["kind"] == "begin":
                         current = event["method"]
@@ -193,7 +195,7 @@ class Comparison:
 
 
 def undated(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """All but the time at which it was looked at."""
+    """All facts of the machine but their time."""
     return {name: value for name, value in machine.items() if name != "date"}
 
 

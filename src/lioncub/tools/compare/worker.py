@@ -35,8 +35,8 @@ from lioncub.tools.lab.counters import Counters, read_counters
 GROUP_TIMEOUT = timedelta(seconds=300)
 
 
-class Odometer:
-    """Bytes that this host's interface has sent and received; nothing where the interface is shared with others."""
+class LinkCounter:
+    """The bytes that this host's interface has sent and received; None where hosts share an interface."""
 
     def __init__(self, interface: str) -> None:
         self.interface = interface
@@ -46,7 +46,7 @@ class Odometer:
 
 
 class Journal:
-    """Lines for whoever follows the training. Only host 0 has a file."""
+    """A file of JSON lines that the parent process follows. Only host 0 writes one."""
 
     def __init__(self, file: TextIO | None) -> None:
         self.file = file
@@ -58,7 +58,7 @@ class Journal:
 
 
 class Training:
-    """One method's model on its way."""
+    """The training of one method on one host."""
 
     def __init__(self, job: Job, method: str, config: WorkerConfig, journal: Journal) -> None:
         given = config.settings
@@ -69,7 +69,7 @@ class Training:
         )
         self.module, self.optimizer = BUILDERS[method](self.model, hyperparameters)
         self.batches = torch.Generator().manual_seed(given["seed"] * 65_537 + dist.get_rank() + 1)
-        self.odometer = Odometer(config.interface)
+        self.odometer = LinkCounter(config.interface)
         self.seconds: list[float] = []
         self.updates: list[float] = []
         self.traffic: list[Counters] = []

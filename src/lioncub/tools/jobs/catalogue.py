@@ -33,9 +33,9 @@ class Recipe:
     adamw_lr: float
     weight_decay: float = 0.1
     text: str = "auto"
-    """What it learns unless told otherwise, as :func:`load_text` names it."""
+    """The default text, by its name for :func:`load_text`."""
     pretraining: Pretraining | None = None
-    """What is trained before, unless the cache has it."""
+    """The pretraining, whose weights are kept in the cache."""
 
 
 def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:

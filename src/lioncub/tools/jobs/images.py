@@ -1,4 +1,4 @@
-"""Naming what an image shows."""
+"""Image classification."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lioncub.tools.data.images import Images
 from lioncub.tools.jobs.job import Job, evenly_spaced
 
 MEAN, STD = (125.3, 123.0, 113.9), (63.0, 62.1, 66.7)
-"""Of CIFAR-10's training pixels, by channel."""
+"""The mean and deviation of CIFAR-10's training pixels, by channel."""
 
 MARGIN = 4
 """Pixels by which a training image is shifted at most."""

@@ -1,4 +1,4 @@
-"""What a training job is."""
+"""The interface of training jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Job(ABC):
     adamw_lr: float
     weight_decay: float  # for Lion
     weights: Mapping[str, Tensor] | None = None
-    """What the model begins with, for every seed; None: weights that follow from the seed."""
+    """The first weights for every seed; None: they follow from the seed."""
 
     def __post_init__(self) -> None:
         for name in ("lr", "adamw_lr"):

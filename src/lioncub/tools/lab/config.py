@@ -1,4 +1,4 @@
-"""What a lab is asked to be."""
+"""The settings of a lab."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class LabConfig:
     """A script (``train.py …``) or module (``-m package …``) runs under torchrun; anything else as it stands."""
     hosts: int = 4
     rate: str = "1gbit"
-    """Of every link, both ways; ``none`` leaves them as fast as they are."""
+    """The rate of every link, both ways; ``none``: unshaped."""
     host_rates: tuple[str, ...] = ()
     """``2=100mbit``: the link of host 2 has a rate of its own."""
     workers_per_host: int = 1
     counters: Path | None = None
-    """Where the bytes that crossed each host's link are written, as JSON."""
+    """The JSON file for the bytes that crossed each host's link."""
     dry_run: bool = False
 
     def __post_init__(self) -> None:

@@ -20,7 +20,7 @@ class Counters:
 
 
 def read_counters(interface: str, process: str = "self") -> Counters:
-    """Of an interface in the network namespace of a process."""
+    """The counters of an interface in the network namespace of a process."""
     path = Path(f"/proc/{process}/net/dev")
     for line in path.read_text(encoding="ascii").splitlines():
         name, colon, figures = line.partition(":")

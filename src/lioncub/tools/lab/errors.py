@@ -1,4 +1,4 @@
-"""What can go wrong in the lab."""
+"""The errors of a lab."""
 
 from lioncub.errors import LionCubError
 

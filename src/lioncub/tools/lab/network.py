@@ -1,4 +1,4 @@
-"""The commands that make the network, as argument lists: a bridge, and for every host a cable to it."""
+"""The commands that make the network, as argument lists: a bridge, and a pair of virtual interfaces for each host."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BRIDGE = "br0"
 
 
 def bridge_commands() -> list[Command]:
-    """In the namespace that stands for the switch."""
+    """The commands for the bridge, in the namespace of the switch."""
     return [
         ["ip", "link", "add", BRIDGE, "type", "bridge"],
         ["ip", "address", "add", f"{SWITCH}/24", "dev", BRIDGE],
@@ -21,7 +21,7 @@ def bridge_commands() -> list[Command]:
 
 
 def store_command(plan: Plan) -> Command:
-    """A process on the switch where torchrun's agents meet."""
+    """The store of torchrun's agents, a process on the switch."""
     return [sys.executable, "-m", "lioncub.tools.lab.store", *plan.store.split()]
 
 
@@ -67,10 +67,10 @@ def holder_command(host: HostPlan) -> Command:
     return ["unshare", "--net", "--uts", "--", "sh", "-c", 'hostname "$0" 2>/dev/null; exec cat', host.name]
 
 
-def outer_command(footing: Sequence[str], inner: Sequence[str]) -> Command:
+def outer_command(isolation: Sequence[str], inner: Sequence[str]) -> Command:
     """Namespaces for the switch, and for all processes: when the first process in it ends, the kernel ends the others,
     and with the last process of a network namespace its interfaces go."""
     return [
-        *("unshare", *footing, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
+        *("unshare", *isolation, "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"),
         *("--", *inner),
     ]

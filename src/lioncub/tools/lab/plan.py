@@ -1,4 +1,4 @@
-"""All that the process inside the lab has to know, as plain data that passes through a pipe."""
+"""The plan of a lab: all that its supervisor needs, as JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INTERFACE = "eth0"
 PORT = 29400
 SWITCH = "10.77.0.254"
 FIRST = 101
-"""Where host addresses begin to end: all in three digits, for torchrun ranks agents by the text of their addresses."""
+"""The last byte of host 0's address. All have three digits: torchrun ranks agents by the text of their addresses."""
 LOOPBACK = "127.0.0.1"
 
 
@@ -25,12 +25,12 @@ class HostPlan:
     name: str
     address: str
     shaping: tuple[str, ...]
-    """What ``tc`` is told; empty for a link that is not shaped."""
+    """The arguments of ``tc``; empty for a link that is not shaped."""
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """What the command sees beside the environment of the lab."""
+    """The environment variables of the command, added to the lab's."""
     identity: tuple[str, ...] = ()
-    """What ``setpriv`` is told of the user; empty for the one who runs the lab."""
+    """The options of ``setpriv`` for the user; empty for the user who runs the lab."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Plan:
     hosts: tuple[HostPlan, ...]
     networked: bool
     store: str = ""
-    """Where on the switch torchrun's agents meet, ``address port``; empty where there is no torchrun."""
+    """The address and port of the store of torchrun's agents, on the switch; empty without torchrun."""
     counters: str = ""
 
     def to_json(self) -> str:
@@ -77,7 +77,7 @@ def plan_of(config: LabConfig, *, networked: bool, port: int = PORT, ours: bool 
 
 
 def caller(environment: Mapping[str, str]) -> tuple[str, ...]:
-    """Who called sudo: hosts run as that user, not as root."""
+    """The user who called sudo, as whom hosts run instead of root."""
     user, group = environment.get("SUDO_UID", ""), environment.get("SUDO_GID", "")
     if not (user.isdecimal() and group.isdecimal()) or user == "0":
         return ()
@@ -106,7 +106,7 @@ def host_command(config: LabConfig, index: int, address: str, port: int, *, netw
 
 
 def host_environment(config: LabConfig, index: int, master: str, port: int, *, networked: bool) -> dict[str, str]:
-    """What torchrun would set for one process per host, so that other commands can meet as well."""
+    """The variables of torchrun for one process per host, for commands that torchrun does not start."""
     cores_each = max(1, (os.cpu_count() or 1) // (config.hosts * config.workers_per_host))
     rate = config.rates()[index] if networked else None
     return {

@@ -1,4 +1,4 @@
-"""What the system knows about processes."""
+"""Processes, from /proc: descendants, start times, namespaces."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def status(pid: int) -> list[str]:
 
 
 def start_time(pid: int) -> int | None:
-    """In clock ticks since the system started: with the number, it names a process for good. None if it has ended."""
+    """The start in clock ticks since boot, which with its number identifies a process for good. None: it has ended."""
     fields = status(pid)
     return int(fields[19]) if fields and fields[0] not in "ZX" else None
 
@@ -55,7 +55,7 @@ def kill(pids: Iterable[int], number: signal.Signals = signal.SIGKILL) -> None:
 
 
 def namespace_of(pid: int) -> str:
-    """What names its network namespace; empty where the process has ended."""
+    """The identity of its network namespace; empty where the process has ended."""
     try:
         return os.readlink(f"/proc/{pid}/ns/net")
     except OSError:

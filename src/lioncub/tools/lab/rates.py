@@ -1,4 +1,4 @@
-"""How fast a link is, and how the kernel is told."""
+"""The rate of a link, and the arguments of ``tc`` for it."""
 
 from __future__ import annotations
 

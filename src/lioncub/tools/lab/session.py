@@ -1,4 +1,4 @@
-"""A lab that runs: started, waited for, and gone when its block is left, whatever happens."""
+"""A running lab as a context manager: when the block ends, by an error too, no process of the lab is left."""
 
 from __future__ import annotations
 
@@ -11,46 +11,46 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
-from lioncub.tools.lab import ledger
-from lioncub.tools.lab.footing import Footing
+from lioncub.tools.lab import registry
+from lioncub.tools.lab.isolation import Isolation
 from lioncub.tools.lab.network import outer_command
 from lioncub.tools.lab.plan import LOOPBACK, PORT, Plan
 from lioncub.tools.lab.processes import adopt_orphans, descendants, kill
 
 STOP_SECONDS = 25.0
-INNER = (sys.executable, "-m", "lioncub.tools.lab.inside")
+INNER = (sys.executable, "-m", "lioncub.tools.lab.supervisor")
 
 
-def launch_command(footing: Footing) -> list[str]:
-    return outer_command(footing.options, INNER) if footing.networked else list(INNER)
+def launch_command(isolation: Isolation) -> list[str]:
+    return outer_command(isolation.options, INNER) if isolation.networked else list(INNER)
 
 
 @contextmanager
-def running(plan: Plan, footing: Footing, output: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
-    """The process that is the lab. Its exit code is that of the first host that failed, or 0."""
-    if not footing.networked:  # there is no namespace that takes everything with it
+def running(plan: Plan, isolation: Isolation, output: IO[bytes] | None = None) -> Iterator[subprocess.Popen[bytes]]:
+    """The process of a lab's supervisor. Its exit code is that of the first host that failed, or 0."""
+    if not isolation.networked:  # without a PID namespace, whose end would end all processes
         adopt_orphans()
     others = set(descendants(os.getpid()))
     # A session of its own: Ctrl-C reaches this process alone, which then ends the lab in order.
     process = subprocess.Popen(
-        launch_command(footing),
+        launch_command(isolation),
         stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT if output else None,
         start_new_session=True,
     )
     try:
-        with ledger.entered(process.pid):
+        with registry.registered(process.pid):
             tell(process, plan.to_json())
             yield process
     finally:
         stop(process)
-        if not footing.networked:
+        if not isolation.networked:
             end_orphans(others)
 
 
 def end_orphans(others: Collection[int]) -> None:
-    """Hosts whose lab was killed, all but what was there before it."""
+    """Kill the hosts of a killed lab: all descendants but ``others``, which are older."""
     deadline = time.monotonic() + STOP_SECONDS
     while (left := [pid for pid in descendants(os.getpid()) if pid not in others]) and time.monotonic() < deadline:
         kill(left)
@@ -65,7 +65,7 @@ def tell(process: subprocess.Popen[bytes], line: str) -> None:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """In order if there is time, at once if there is not."""
+    """Stop a lab in order, or kill it at the time-out."""
     assert process.stdin is not None
     try:
         if process.poll() is None:
@@ -75,7 +75,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         pass
     finally:
         with suppress(BrokenPipeError):
-            process.stdin.close()  # the lab ends at once when nobody can talk to it any more
+            process.stdin.close()  # the end of its input makes the lab end at once
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -83,9 +83,9 @@ def stop(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def free_port(footing: Footing) -> int:
-    """In namespaces every port is free."""
-    if footing.networked:
+def free_port(isolation: Isolation) -> int:
+    """A free port: any in a namespace, an unused one on loopback."""
+    if isolation.networked:
         return PORT
     with socket.create_server((LOOPBACK, 0)) as server:
         port: int = server.getsockname()[1]

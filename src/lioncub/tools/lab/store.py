@@ -1,4 +1,4 @@
-"""Where torchrun's agents meet: ``python -m lioncub.tools.lab.store ADDRESS PORT``.
+"""The store of torchrun's agents: ``python -m lioncub.tools.lab.store ADDRESS PORT``.
 
 It runs on the switch and outlives every host. An agent's own store would go with the first agent that is done, while
 others still wait at torchrun's last barrier.

@@ -70,7 +70,7 @@ def lion(
     param_dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> Entry:
-    """A member of our own optimizer's family."""
+    """A setting of lioncub's optimizer."""
 
     def build(named: Named, spec: Spec) -> Method:
         given = {"weight_decay": spec.weight_decay, "seed": spec.seed, "watch": True} | lion_memory(spec) | options

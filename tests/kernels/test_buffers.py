@@ -1,4 +1,4 @@
-"""Memory of messages that is used again."""
+"""The pool of message memory: reuse, limits, threads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import weakref
 
 import torch
 
-from lioncub.transport.buffers import GRAIN_BYTES, LEAST_BYTES, Pool
+from lioncub.kernels.buffers import GRAIN_BYTES, LEAST_BYTES, Pool
 
 MEBI = 1 << 20
 

@@ -1,8 +1,8 @@
-"""Memory for messages, used again step after step.
+"""A pool of memory for payloads and messages, which lasts from step to step.
 
-Fresh memory is handed out by the system page by page, each zeroed at its first touch. On the way of a vote that costs
-more than all that is done with the bytes, so what a message has left is kept for the next one. Never is more kept than
-was in use at one time.
+The system zeroes each page of fresh memory at its first access. For the payloads of a vote that costs more than all
+work on the bytes, so memory that is free again is kept for the next message. Memory in use and memory that is kept
+never exceed the most that was in use at one time.
 """
 
 from __future__ import annotations
@@ -17,25 +17,24 @@ import torch
 from torch import Tensor
 
 LEAST_BYTES = 1 << 16
-"""Below it the C library has memory that was used before."""
+"""Smaller tensors are allocated by torch: the C library reuses small pieces of memory itself."""
 GRAIN_BYTES = 1 << 16
 ROOMY = 2
-"""A piece up to so many times as large will do."""
+"""A request takes a free piece that is at most so many times as large."""
 
 
 class Pool:
-    """Pieces of memory. A piece comes back when the last tensor on it is gone, in whatever thread that happens."""
+    """Pieces of memory. A piece is free again when its last tensor is deleted, in any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._free: list[mmap.mmap] = []  # the one that came back last at the end
-        # By finalizers, which may run anywhere, in the middle of these methods too, and must not wait for a lock. None
-        # asks for everything to be let go.
+        self._free: list[mmap.mmap] = []  # in the order in which they were freed
+        # Filled by finalizers, which may interrupt these methods and so must not take the lock. None: release all.
         self._returned: deque[mmap.mmap | None] = deque()
         self._used_bytes = self._free_bytes = self._most_bytes = 0
 
     def empty(self, *shape: int) -> Tensor:
-        """A tensor of bytes on the CPU, with anything in it."""
+        """An uninitialised tensor of bytes on the CPU."""
         num_bytes = math.prod(shape)
         if num_bytes < LEAST_BYTES:
             return torch.empty(shape, dtype=torch.uint8)
@@ -45,12 +44,12 @@ class Pool:
         return torch.frombuffer(view, dtype=torch.uint8, count=num_bytes).view(shape)
 
     def let_go(self) -> None:
-        """Keep nothing that is not in use, from the next call on. May be called by finalizers."""
+        """Release all free memory at the next call of a method. May be called by finalizers."""
         self._returned.append(None)
 
     @property
     def kept_bytes(self) -> int:
-        """Of memory that is not in use."""
+        """The size of the free memory."""
         with self._lock:
             self._take_back()
             return self._free_bytes
@@ -88,4 +87,4 @@ class Pool:
 
 
 pool = Pool()
-"""The process's own: messages of all optimizers take turns on it."""
+"""The pool of this process, for the messages of all optimizers."""

@@ -1,7 +1,4 @@
-"""Which labs were started here, and their scratch folders: so that ``lioncub lab clean`` finds what is left of them.
-
-And nothing else.
-"""
+"""The registry of labs and scratch folders of this user, by which ``lioncub lab clean`` finds what killed ones left."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from lioncub.tools.lab.processes import descendants, start_time
 
 
 def folder() -> Path:
-    """One per user, which nobody else can write to."""
+    """The registry's folder, writable for this user only."""
     path = Path(tempfile.gettempdir()) / f"lioncub-lab-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
     if path.is_symlink() or path.stat().st_uid != os.getuid():
@@ -30,7 +27,7 @@ def folder() -> Path:
 
 @dataclass(frozen=True)
 class Entry:
-    """A lab: the command that was typed, and the process that holds its namespaces."""
+    """A lab: the process of its command, and the process that holds its namespaces."""
 
     owner: int
     owner_started: int | None
@@ -47,8 +44,8 @@ class Entry:
 
 
 @contextmanager
-def entered(holder: int) -> Iterator[None]:
-    """Noted while the block runs."""
+def registered(holder: int) -> Iterator[None]:
+    """Keep a lab in the registry while the block runs."""
     entry = Entry(os.getpid(), start_time(os.getpid()), holder, start_time(holder))
     path = folder() / f"{holder}.json"
     new = path.with_suffix(".new")
@@ -62,14 +59,14 @@ def entered(holder: int) -> Iterator[None]:
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that goes with the block, or with the next :func:`clean` where this process is killed."""
+    """A folder that is removed after the block, or by the next :func:`clean` if this process is killed."""
     prefix = f"scratch-{os.getpid()}-{start_time(os.getpid())}-"
     with tempfile.TemporaryDirectory(prefix=prefix, dir=folder()) as path:
         yield Path(path)
 
 
 def clean(*, dry_run: bool = False) -> list[str]:
-    """End the labs whose owner is gone, and forget them. What was done, or would be, a line each."""
+    """End and unregister the labs whose owner has ended. Returns a line for each thing that was or would be done."""
     return [*_clean_labs(dry_run), *_clean_scratch(dry_run)]
 
 

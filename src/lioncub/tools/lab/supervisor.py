@@ -1,7 +1,7 @@
-"""The process inside the lab: builds the network, runs every host's command, counts the bytes.
+"""The supervisor of a lab, in its namespace: builds the network, runs every host's command, counts bytes.
 
-``python -m lioncub.tools.lab.inside`` reads its plan from the first line of its standard input. A line ``stop``
-ends the hosts in order; the end of the input, when whoever started it is gone, ends everything at once.
+``python -m lioncub.tools.lab.supervisor`` reads its plan from the first line of its standard input. A line ``stop``
+ends the hosts in order. The end of the input, when the parent process has ended, kills all processes at once.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lioncub.tools.lab.processes import adopt_orphans, descendants, kill_descend
 
 GRACE_SECONDS = 10.0
 LINGER_SECONDS = 15.0
-"""How long the others may go on when one host failed: to notice it and say so."""
+"""The time for the other hosts to report and end after one has failed."""
 POLL_SECONDS = 0.05
 STOPPED = 130
 SCRATCH = tempfile.gettempdir()
@@ -51,7 +51,7 @@ class Host:
         self.holder: subprocess.Popen[bytes] | None = None
 
     def connect(self) -> None:
-        """Make the namespace and plug its cable in."""
+        """Make the namespace and its link to the bridge."""
         self.holder = subprocess.Popen(holder_command(self.plan), stdin=subprocess.PIPE)
         own = namespace_of(os.getpid())
         deadline = time.monotonic() + GRACE_SECONDS
@@ -98,7 +98,7 @@ class Host:
             os.killpg(self.process.pid, number)
 
     def drain(self) -> None:
-        """Let the last lines out."""
+        """Print the last lines."""
         if self.reader is not None:
             self.reader.join(timeout=2)
 
@@ -109,7 +109,7 @@ class Host:
 def main() -> None:
     adopt_orphans()
     told = sys.stdin.readline()
-    if not told:  # whoever started it is gone already
+    if not told:  # the parent process has ended
         sys.exit(STOPPED)
     plan = Plan.from_json(told)
     hosts = [Host(index, host, networked=plan.networked) for index, host in enumerate(plan.hosts)]
@@ -136,7 +136,7 @@ def main() -> None:
 
 
 def watch(orders: TextIO, stop: threading.Event) -> None:
-    """Until ``stop`` is read; end everything when nobody is there to send it."""
+    """Wait for ``stop``; kill all processes when the input ends."""
     for line in orders:
         if line.strip() == "stop":
             stop.set()
@@ -144,7 +144,7 @@ def watch(orders: TextIO, stop: threading.Event) -> None:
 
 
 def end_at_once() -> NoReturn:
-    """Again and again: what is being started while others are killed must not get away."""
+    """Kill all descendants, repeatedly: a process may be started while others are killed."""
     deadline = time.monotonic() + GRACE_SECONDS
     while descendants(os.getpid()) and time.monotonic() < deadline:
         kill_descendants(os.getpid())
@@ -165,7 +165,7 @@ def build(hosts: Sequence[Host]) -> None:
 
 
 def name_hosts(hosts: Sequence[Host]) -> None:
-    """The hosts know one another by name. The file is in memory, seen by the lab alone, and goes with it."""
+    """Hosts resolve one another by name: a hosts file in memory, visible in the lab's mount namespace only."""
     cover, bind, uncover = naming_commands(SCRATCH)
     lines = [f"{LOOPBACK} localhost", *(f"{host.plan.address} {host.plan.name}" for host in hosts)]
     run(cover)
@@ -211,7 +211,7 @@ def describe(code: int) -> str:
 
 
 def end(hosts: Sequence[Host]) -> None:
-    """Ask, wait, insist: nothing that a host has started outlives the lab."""
+    """Terminate the hosts, then kill: no process that a host has started outlives the lab."""
     for host in hosts:
         host.signal(signal.SIGTERM)
     deadline = time.monotonic() + GRACE_SECONDS
@@ -243,12 +243,12 @@ def say(line: str) -> None:
     with _speaking:
         try:
             print(line, flush=True)
-        except BrokenPipeError:  # nobody listens any more, as after `lioncub lab … | head`
+        except BrokenPipeError:  # the output was closed, as by `lioncub lab … | head`
             end_at_once()
 
 
 def prefix(index: int) -> str:
-    """A colour for each host, where colours are seen."""
+    """The name of a host before its lines, in colour on a terminal."""
     text = f"[host{index}]"
     return f"\x1b[{31 + index % 6}m{text}\x1b[0m" if sys.stdout.isatty() else text
 

@@ -1,4 +1,4 @@
-"""On what a lab can stand here: root, user namespaces, or nothing but loopback."""
+"""The isolation of hosts on this machine: network namespaces as root, or in a user namespace, or none (loopback)."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ WAYS = {"root": (), "user namespaces": ("--user", "--map-root-user")}
 
 
 @dataclass(frozen=True)
-class Footing:
-    """``networked``: there will be a shaped network. Otherwise ``reason`` says why not."""
+class Isolation:
+    """A way to isolate hosts. ``networked``: with a shaped network. Otherwise ``reason`` says why there is none."""
 
     name: str
     options: tuple[str, ...] = ()
-    """Of ``unshare``."""
+    """The options of ``unshare``."""
     networked: bool = True
     reason: str = ""
 
 
-def find_footing() -> Footing:
-    """The first way that works, tried on a bridge and a shaped cable that vanish at once."""
+def find_isolation() -> Isolation:
+    """The first way that works, tried with a bridge and a shaped link that are removed at once."""
     missing = sorted({package for tool, package in TOOLS.items() if shutil.which(tool) is None})
     if missing:
-        return Footing("loopback", networked=False, reason=f"install {' and '.join(missing)}")
+        return Isolation("loopback", networked=False, reason=f"install {' and '.join(missing)}")
     reasons = []
     for name, options in WAYS.items():
         if name == "root" and os.geteuid() != 0:
             continue
         problem = probe(options)
         if not problem:
-            return Footing(name, options)
+            return Isolation(name, options)
         reasons.append(f"{name}: {problem}")
-    return Footing("loopback", networked=False, reason="; ".join(reasons))
+    return Isolation("loopback", networked=False, reason="; ".join(reasons))
 
 
 def probe(options: tuple[str, ...]) -> str:
