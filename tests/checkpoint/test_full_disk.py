@@ -11,6 +11,8 @@ import pytest
 from tests.support.paths import ROOT
 from tests.support.torchrun import LAUNCHER, environment, script
 
+pytestmark = pytest.mark.slow
+
 TRAIN = """
 import itertools, json, os, sys, time
 import torch
@@ -19,8 +21,6 @@ import lioncub
 from lioncub import checkpoint
 from lioncub.checkpoint import writing
 from lioncub.errors import CheckpointError
-
-pytestmark = pytest.mark.slow
 
 write = writing.Job.write
 
