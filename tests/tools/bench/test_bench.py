@@ -45,6 +45,7 @@ from lioncub.tools.bench.tables import tables
 from lioncub.tools.cli import app
 from lioncub.tools.reporting.grid import Grid
 from lioncub.tools.reporting.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
+from lioncub.tools.reporting.page import TEMPLATES
 from tests.support.paths import DOCS
 
 OURS = [LION, TWO_PHASE, f"{TWO_PHASE}, {BARE}", f"{LION}, {HALF}", f"{TWO_PHASE}, {HALF}"]
@@ -324,9 +325,10 @@ def test_a_commit_is_marked_where_its_sources_were_changed(tmp_path: Path) -> No
 
 def test_tables_escape_what_they_are_given() -> None:
     grid = Grid("a <b>", ["x|y", "[red]"], [["<i>", "[/]"]], "a & b")
-    assert "<td>&lt;i&gt;</td><td>[/]</td>" in grid.to_html()
-    assert "<h2>a &lt;b&gt;</h2>" in grid.to_html()
-    assert "<p>a &amp; b</p>" in grid.to_html()
+    html = TEMPLATES.get_template("parts.html").module.table(grid)  # type: ignore[attr-defined]
+    assert "<td>&lt;i&gt;</td><td>[/]</td>" in html
+    assert "<h2>a &lt;b&gt;</h2>" in html
+    assert "<p>a &amp; b</p>" in html
     assert "| x\\|y | [red] |\n| --- | ---: |\n| &lt;i&gt; | [/] |" in grid.to_markdown()
     console = Console(file=io.StringIO(), width=80)
     console.print(grid.to_rich())
