@@ -26,7 +26,6 @@ METHODS = (
     "sign-momentum-12",
     "sparse-loco-32",
     "demo",
-    "demo-2",
 )
 SPEC = Spec(task="gpt", method="diloco-8", workers=2, seed=0, lr=3e-3, weight_decay=0.03, steps=STEPS, examples=128)
 

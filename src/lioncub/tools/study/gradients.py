@@ -17,17 +17,16 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Replica:
-    """The model where gradients are computed, in float32: itself, or a copy that follows it."""
+    """The model where gradients are computed: itself, or a copy that follows it on another device."""
 
     def __init__(self, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
         self.source = source
         self.device = device
         self.at_once = at_once
-        as_it_is = device.type == "cpu" and all(param.dtype == torch.float32 for param in source.parameters())
-        self.model = source if as_it_is else self.copied()
+        self.model = source if device.type == "cpu" else self.copied()
 
     def copied(self) -> nn.Module:
-        return deepcopy(self.source).to(self.device, torch.float32)
+        return deepcopy(self.source).to(self.device)
 
     def gradients(
         self, job: Job, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]] | None = None

@@ -13,7 +13,7 @@ from torch import Tensor
 from lioncub import kernels, reference
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
 from lioncub.errors import ConfigError
-from lioncub.kernels import Move, Part, UpdateVector, noise_key
+from lioncub.kernels import Move, Part, UpdateVector
 from lioncub.kernels.layout import Ballot, Layout, Span
 from lioncub.kernels.torch_ops import blend_
 from lioncub.momentum.memory import Memory, beta2_at, lr_at, share, usual_warmup
@@ -58,8 +58,6 @@ class VirtualLion(Method):
         memory: Memory = "growing",
         warmup: int | None = None,
         momentum_sync: MomentumSync | None = None,
-        momentum_dtype: torch.dtype = torch.float32,
-        stochastic_rounding: bool = False,
         watch: bool = False,
         seed: int = 0,
     ) -> None:
@@ -70,9 +68,8 @@ class VirtualLion(Method):
         self.betas = betas
         self.memory = share(memory)
         self.warmup = usual_warmup(betas[1], memory) if warmup is None else warmup
-        self.stochastic_rounding = stochastic_rounding
         shapes = [param.numel() for param in self.params]
-        self.momenta = [[torch.zeros(numel, dtype=momentum_dtype) for numel in shapes] for _ in range(workers)]
+        self.momenta = [[torch.zeros(numel) for numel in shapes] for _ in range(workers)]
         self.rates = [1.0] * len(self.params)
         """Times the learning rate, tensor by tensor."""
         self.buckets = self._in_buckets(codec if callable(codec) else lambda _: codec)
@@ -105,11 +102,11 @@ class VirtualLion(Method):
             sent += encoded.payload.nbytes
         if self.exact is not None:
             for total, m, g in zip(self.exact, momenta, flat, strict=True):
-                total += blend_(m.to(torch.float32, copy=True), g, beta1, 1 - beta1)
+                total += blend_(m.clone(), g, beta1, 1 - beta1)
         if self.meeting:
             sent += self.meeting.sample(worker, momenta, self.steps)
         for m, g in zip(momenta, flat, strict=True):
-            m.copy_(blend_(m.float() if m.dtype != torch.float32 else m, g, beta2, 1 - beta2))
+            blend_(m, g, beta2, 1 - beta2)
         if self.meeting:
             sent += self.meeting.send(worker, momenta, self.steps)
         return sent
@@ -132,10 +129,9 @@ class VirtualLion(Method):
         combined = bucket.codec.combine(payloads, ballot)
         moves = []
         for index, start in zip(bucket.members, bucket.layout.starts, strict=True):
-            noise = noise_key(self.seed, index, self.steps) if self.stochastic_rounding else None
             own = lr * self.rates[index]
             decay = 1 - own * self.weight_decay
-            moves.append(Move(self.params[index].view(-1), start, own, decay, self.workers, noise=noise))
+            moves.append(Move(self.params[index].view(-1), start, own, decay, self.workers))
         kernels.apply_(moves, bucket.codec.direction(combined, ballot))
         if self.exact is not None:
             self._compare(bucket, bucket.codec.decode(combined, ballot), self.exact)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
@@ -20,7 +19,6 @@ from lioncub.tools.study.baselines import (
     EFSign,
     GlobalAdamW,
     GlobalLion,
-    GradDrop,
     PowerSGD,
     SignMomentum,
     Signum,
@@ -44,8 +42,6 @@ class Entry:
     label: str
     family: Family
     build: Callable[[Named, Spec], Method]
-    param_dtype: torch.dtype = torch.float32
-    """What parameters are kept in; gradients are computed in float32, at their values."""
     memories: tuple[str, ...] = ()
     """What a search tries for :attr:`Spec.memory`, besides what the method comes with."""
 
@@ -67,7 +63,6 @@ def lion(
     codec: Codec | Callable[[str], Codec],
     *,
     kind: type[VirtualLion] = VirtualLion,
-    param_dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> Entry:
     """A member of our own optimizer's family."""
@@ -76,7 +71,7 @@ def lion(
         given = {"weight_decay": spec.weight_decay, "seed": spec.seed, "watch": True} | lion_memory(spec) | options
         return kind(named, spec.workers, codec=codec, **given)
 
-    return Entry(label=label, family="lion", build=build, param_dtype=param_dtype)
+    return Entry(label=label, family="lion", build=build)
 
 
 def float_4(what: str, kind: type[VirtualLion] = VirtualLion, **options: Any) -> Entry:
@@ -137,11 +132,8 @@ BASELINES: dict[str, Entry] = {
     "adamw-bf16": adamw("global AdamW, bfloat16 gradients", GlobalAdamW, precision="bfloat16"),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
     "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
-    "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),
-    "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum, combine="vote"),
-    "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
+    "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
-    "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
     "powersgd-adamw": adamw("PowerSGD, rank 4, AdamW", PowerSGD),
     "local-adamw-8": adamw("AdamW, averaged every 8 steps", DiLoCo, 0.95, every=8, outer_lr=1.0, outer_momentum=0.0),
     "diloco-8": adamw("DiLoCo, every 8 steps", DiLoCo, 0.95, every=8),
@@ -159,9 +151,7 @@ BASELINES: dict[str, Entry] = {
     ),
     "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum, 0.95),
     "sparse-loco-32": adamw("SparseLoCo, every 32 steps", SparseLoCo, 0.95),
-    "sparse-loco-32-senders": adamw("SparseLoCo, every 32 steps, means of senders", SparseLoCo, 0.95, mean="senders"),
     "demo": baseline("DeMo", "lion", DeMo),
-    "demo-2": baseline("DeMo, second version", "lion", DeMo, beta=0.995, subtract=0.2),
 }
 
 METHODS: dict[str, Entry] = {
@@ -186,10 +176,5 @@ METHODS: dict[str, Entry] = {
     "float-4-orthogonal": float_4("orthogonal", OrthogonalLion),
     "float-4-fan-in": float_4("rates by fan-in", FanInLion),
     "float-4-beta1": float_4("β1 0.8", betas=(0.8, 0.99)),
-    "float-4-half": float_4("bfloat16 momentum", momentum_dtype=torch.bfloat16),
-    "float-4-bf16": float_4("bfloat16 parameters", param_dtype=torch.bfloat16),
-    "float-4-bf16-stochastic": float_4(
-        "bfloat16 parameters, stochastic rounding", param_dtype=torch.bfloat16, stochastic_rounding=True
-    ),
     **BASELINES,
 }

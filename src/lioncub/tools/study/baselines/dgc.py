@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,24 +28,21 @@ class DGC(SparseSum):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
+        *arguments: Any,
         sparsity: float = 0.96,
         momentum: float = 0.9,
         clip: float | None = 1.0,
         factor_masking: bool = True,
         warmup_steps: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        super().__init__(*arguments, **options)
         if not 0 <= sparsity < 1:
             raise ConfigError(f"DGC(sparsity={sparsity}): at least 0, less than 1")
         self.densities = _densities(1 - sparsity)
         self.warmup_steps = warmup_steps
         self.momentum = momentum
-        self.max_norm = None if clip is None else clip * workers**-0.5
+        self.max_norm = None if clip is None else clip * self.workers**-0.5
         self.factor_masking = factor_masking
         self.u = self.private()
         self.v = self.private()

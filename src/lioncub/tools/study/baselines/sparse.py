@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -65,8 +64,8 @@ def largest(vector: Tensor, count: int) -> NDArray[Any]:
 class SparseSum(Exchange):
     """Workers send sparse vectors; the sum of all comes back, as sparse as their union."""
 
-    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.total = torch.zeros(self.numel)
 
     def receive(self, worker: int, message: bytes) -> None:
