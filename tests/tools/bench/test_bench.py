@@ -6,6 +6,7 @@ import io
 import json
 import math
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -44,7 +45,7 @@ from lioncub.tools.bench.step_cases import (
 from lioncub.tools.bench.tables import tables
 from lioncub.tools.cli import app
 from lioncub.tools.reporting.grid import Grid
-from lioncub.tools.reporting.machine import UNKNOWN_L3_BYTES, commit, cpu_model, l3_bytes
+from lioncub.tools.reporting.machine import UNKNOWN_L3_BYTES, command_line, commit, cpu_model, l3_bytes
 from lioncub.tools.reporting.page import TEMPLATES
 from tests.support.paths import DOCS
 
@@ -277,11 +278,9 @@ def test_the_command_line_refuses_them_too() -> None:
     assert isinstance(result.exception, ConfigError)
 
 
-def test_the_command_repeats_the_run() -> None:
-    assert BenchConfig().command == "lioncub bench kernels"
-    assert BenchConfig.of(quick=True, repeats=None).command == "lioncub bench kernels --quick"
-    config = BenchConfig.of(quick=False, numel=4096, repeats=4, rounds=2, threads=(2,), out=Path("a b"))
-    assert config.command == "lioncub bench kernels --numel 4096 --repeats 4 --rounds 2 --threads 2 --out 'a b'"
+def test_the_command_is_what_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["/somewhere/lioncub", "bench", "kernels", "--out", "a b"])
+    assert run.describe(BenchConfig())["command"] == "lioncub bench kernels --out 'a b'"
 
 
 def test_a_full_run_is_out_of_cache() -> None:
@@ -356,7 +355,7 @@ def test_only_what_is_between_the_markers_is_rewritten(tmp_path: Path) -> None:
     assert text.endswith(f"| a | 1 |\n\n{MARKERS.end}\nafter\n")
     assert "old" not in text
     assert text.count("### Results") == 1
-    assert "```sh\nlioncub bench kernels\n```" in text
+    assert f"```sh\n{command_line()}\n```" in text
 
 
 def test_the_repository_s_page_has_the_markers() -> None:
@@ -449,7 +448,7 @@ def test_tables_are_printed_and_written_into_the_docs(ran: Ran) -> None:
         assert f"### {title}" in ran.docs
     assert "…" not in ran.printed
     assert "these figures mean nothing" in ran.docs
-    assert "--quick --rounds 2 --threads 1" in ran.docs
+    assert f"```sh\n{command_line()}\n```" in ran.docs
 
 
 def test_without_lion_pytorch_the_rest_is_timed(monkeypatch: pytest.MonkeyPatch) -> None:

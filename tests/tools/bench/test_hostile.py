@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lioncub.errors import ConfigError
-from lioncub.tools.bench.hostile import HostileConfig, Siege, sieges, starting_loss, table, train
+from lioncub.tools.bench.hostile import HostileConfig, Trial, starting_loss, table, train, trials
 from lioncub.tools.data.stdlib import load_stdlib
 
 STEPS = 60
@@ -17,7 +17,7 @@ def test_a_vote_bears_liars_up_to_half_and_an_average_none_that_shouts() -> None
     start = starting_loss(text)
 
     def learned(codec: str, attack: str, workers: int, liars: int) -> float:
-        return start - train(Siege(codec, attack, workers, liars, 0), text, STEPS).loss
+        return start - train(Trial(codec, attack, workers, liars, 0), text, STEPS).loss
 
     assert learned("vote", "flip", 8, 3) > 1.5
     assert learned("vote", "magnitude", 9, 4) > 1
@@ -28,7 +28,7 @@ def test_a_vote_bears_liars_up_to_half_and_an_average_none_that_shouts() -> None
 
 def test_every_number_of_liars_is_in_the_table() -> None:
     config = HostileConfig(workers=(3,), most_liars=1, seeds=2)
-    made_up = [Siege(s.codec, s.attack, s.workers, s.liars, s.seed, 1.0 + s.seed) for s in sieges(config)]
+    made_up = [Trial(s.codec, s.attack, s.workers, s.liars, s.seed, 1.0 + s.seed) for s in trials(config)]
     assert table(made_up, "flip", 5.0).rows == [[codec, "3", "1.500", "1.500"] for codec in ("vote", "mean", "dense")]
 
 

@@ -60,7 +60,7 @@ def test_a_worker_s_gradient_is_taken_at_its_weights_and_the_model_stays() -> No
     before = [param.detach().clone() for param in model.parameters()]
     batch = batches.of(0)
     moved = [[param * factor for param in before] for factor in (1.0, 0.5)]
-    (loss, _), (other, _) = Replica(model, torch.device("cpu"), at_once=4).gradients(job, [batch, batch], moved)
+    (loss, _), (other, _) = Replica(model, torch.device("cpu")).gradients(job, [batch, batch], moved)
     assert loss != other
     for param, value in zip(model.parameters(), before, strict=True):
         assert torch.equal(param, value)

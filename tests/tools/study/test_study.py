@@ -25,7 +25,7 @@ from lioncub.tools.jobs.job import Job
 from lioncub.tools.study import presets, tasks
 from lioncub.tools.study.config import StudyConfig
 from lioncub.tools.study.errors import StudyError
-from lioncub.tools.study.gradients import Replica, one_by_one, together
+from lioncub.tools.study.gradients import Replica
 from lioncub.tools.study.ideas import CautiousLion, CertainLion, FanInLion, FeedbackLion, OrthogonalLion
 from lioncub.tools.study.kinds import kind
 from lioncub.tools.study.lions import VirtualLion
@@ -110,19 +110,6 @@ def test_tasks_are_of_text_or_of_images() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_gradients_of_many_workers_in_one_pass_are_those_of_each() -> None:
-    job = TASKS["gpt"].load()
-    model, batches = job.model(0), Batches(TASKS["gpt"], 5, 0)
-    own = [batches.of(worker) for worker in range(5)]
-    for (loss, gradients), (other_loss, others) in zip(
-        one_by_one(job, model, own), together(job, model, own, at_once=2), strict=True
-    ):
-        assert loss == pytest.approx(other_loss, rel=1e-5)
-        for one, other in zip(gradients, others, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.usefixtures("small")
 def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     here = train(SPEC)
     # This machine has no other device; a copy on the same one goes the same way.
@@ -132,8 +119,8 @@ def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPa
     assert there.quality == here.quality
 
 
-def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
-    replica.source, replica.device, replica.at_once = source, device, at_once
+def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device) -> None:
+    replica.source, replica.device = source, device
     replica.model = replica.copied()
     assert replica.model is not source
 

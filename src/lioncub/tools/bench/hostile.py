@@ -7,7 +7,6 @@ byte of the standard library's source, from the eight before it.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from lioncub.kernels.layout import Ballot, Layout, Span
 from lioncub.tools.data.stdlib import load_stdlib
 from lioncub.tools.reporting.docs import Markers, fenced
 from lioncub.tools.reporting.grid import Grid
-from lioncub.tools.reporting.machine import machine
+from lioncub.tools.reporting.machine import command_line, machine
 
 MARKERS = Markers("hostile")
 CODECS: dict[str, Codec] = {"vote": Vote(), "mean": Mean(), "dense": Dense()}
@@ -55,20 +54,9 @@ class HostileConfig:
         if self.docs is not None:
             MARKERS.check(self.docs)
 
-    @property
-    def command(self) -> str:
-        """How to run this again."""
-        usual, words = HostileConfig(), ["lioncub", "bench", "hostile"]
-        for name in ("most_liars", "steps", "seeds", "out"):
-            if getattr(self, name) != getattr(usual, name):
-                words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        if self.workers != usual.workers:
-            words += ["--workers", ",".join(map(str, self.workers))]
-        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))
-
 
 @dataclass(frozen=True)
-class Siege:
+class Trial:
     """One training run among liars, and the loss it ended with."""
 
     codec: str
@@ -79,16 +67,16 @@ class Siege:
     loss: float = float("nan")
 
 
-def run_hostile(config: HostileConfig, console: Console | None = None) -> list[Siege]:
+def run_hostile(config: HostileConfig, console: Console | None = None) -> list[Trial]:
     """Train under every attack; print a table; write ``hostile.jsonl``, and the docs where asked."""
     console = Console() if console is None else console
     config.out.mkdir(parents=True, exist_ok=True)
     text = load_stdlib().train.long()
-    todo = list(sieges(config))
-    done = [train(siege, text, config.steps) for siege in track(todo, "besieging", console=console, transient=True)]
-    about = {**machine(), "command": config.command}
+    todo = list(trials(config))
+    done = [train(trial, text, config.steps) for trial in track(todo, "training", console=console, transient=True)]
+    about = {**machine(), "command": command_line()}
     path = config.out / "hostile.jsonl"
-    path.write_text("".join(json.dumps({**asdict(siege), **about}) + "\n" for siege in done), encoding="utf-8")
+    path.write_text("".join(json.dumps({**asdict(trial), **about}) + "\n" for trial in done), encoding="utf-8")
     grids = [table(done, attack, starting_loss(text)) for attack in ATTACKS]
     for grid in grids:
         console.print(grid.to_rich())
@@ -96,17 +84,17 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[S
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}, torch {about['torch']}; "
         where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n"
-        where += f"{fenced([config.command])}\n\n"
+        where += f"{fenced([command_line()])}\n\n"
         MARKERS.write(config.docs, where + "\n".join(grid.to_markdown() for grid in grids))
     return done
 
 
-def sieges(config: HostileConfig) -> Iterator[Siege]:
+def trials(config: HostileConfig) -> Iterator[Trial]:
     for attack in ATTACKS:
         for codec in CODECS:
             for workers in config.workers:
                 for liars in range(config.most_liars + 1):
-                    yield from (Siege(codec, attack, workers, liars, seed) for seed in range(config.seeds))
+                    yield from (Trial(codec, attack, workers, liars, seed) for seed in range(config.seeds))
 
 
 def model_of(seed: int) -> nn.Module:
@@ -122,20 +110,20 @@ def loss_of(model: nn.Module, text: Tensor, generator: torch.Generator, batch: i
     return cross_entropy(model(window[:, :CONTEXT]), window[:, CONTEXT])
 
 
-def train(siege: Siege, text: Tensor, steps: int) -> Siege:
+def train(trial: Trial, text: Tensor, steps: int) -> Trial:
     """Distributed Lion with virtual workers, of whom the last ones lie."""
-    model = model_of(siege.seed)
-    codec, honest = CODECS[siege.codec], siege.workers - siege.liars
+    model = model_of(trial.seed)
+    codec, honest = CODECS[trial.codec], trial.workers - trial.liars
     x = parameters_to_vector(model.parameters()).detach()
     layout = Layout((x.numel(),), 1)
     momenta = torch.zeros(honest, x.numel())
-    generators = [torch.Generator().manual_seed(1000 * siege.seed + worker) for worker in range(honest)]
-    everyone = (Span(0, layout.padded_numel, tuple(range(siege.workers))),)
+    generators = [torch.Generator().manual_seed(1000 * trial.seed + worker) for worker in range(honest)]
+    everyone = (Span(0, layout.padded_numel, tuple(range(trial.workers))),)
     for step in range(steps):
         gradients = torch.stack([gradient(model, text, generator) for generator in generators])
         u = BETAS[0] * momenta + (1 - BETAS[0]) * gradients
-        lie = -ATTACKS[siege.attack] * u.mean(dim=0)
-        sent = [*u, *[lie] * siege.liars]
+        lie = -ATTACKS[trial.attack] * u.mean(dim=0)
+        sent = [*u, *[lie] * trial.liars]
         payloads = torch.stack([codec.encode(padded(update, layout), layout, step) for update in sent])
         ballot = Ballot(step, everyone)
         direction = codec.decode(codec.combine(payloads, ballot), ballot)[: x.numel()]
@@ -144,7 +132,7 @@ def train(siege: Siege, text: Tensor, steps: int) -> Siege:
         momenta = BETAS[1] * momenta + (1 - BETAS[1]) * gradients
     with torch.no_grad():
         loss = loss_of(model, text, torch.Generator().manual_seed(12345), 4096).item()
-    return Siege(siege.codec, siege.attack, siege.workers, siege.liars, siege.seed, loss)
+    return Trial(trial.codec, trial.attack, trial.workers, trial.liars, trial.seed, loss)
 
 
 def gradient(model: nn.Module, text: Tensor, generator: torch.Generator) -> Tensor:
@@ -161,11 +149,11 @@ def starting_loss(text: Tensor) -> float:
         return loss_of(model_of(0), text, torch.Generator().manual_seed(12345), 4096).item()
 
 
-def table(done: Sequence[Siege], attack: str, start: float) -> Grid:
+def table(done: Sequence[Trial], attack: str, start: float) -> Grid:
     """A row for each codec and number of workers, a column for each number of liars."""
-    chosen = [siege for siege in done if siege.attack == attack]
-    liars = sorted({siege.liars for siege in chosen})
-    rows: dict[tuple[str, int], list[str]] = {(siege.codec, siege.workers): [] for siege in chosen}
+    chosen = [trial for trial in done if trial.attack == attack]
+    liars = sorted({trial.liars for trial in chosen})
+    rows: dict[tuple[str, int], list[str]] = {(trial.codec, trial.workers): [] for trial in chosen}
     for (codec, workers), found in rows.items():
         for count in liars:
             losses = [s.loss for s in chosen if (s.codec, s.workers, s.liars) == (codec, workers, count)]

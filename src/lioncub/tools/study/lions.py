@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from lioncub import kernels, reference
-from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
+from lioncub.codecs import Codec
 from lioncub.errors import ConfigError
 from lioncub.kernels import Move, Part, UpdateVector
 from lioncub.kernels.layout import Ballot, Layout, Span
 from lioncub.kernels.torch_ops import blend_
 from lioncub.momentum.memory import Memory, beta2_at, lr_at, share, usual_warmup
 from lioncub.momentum.policy import MomentumSync, divergence, sample
-from lioncub.reference import Combiner
 from lioncub.tools.study.errors import DivergedError
 from lioncub.tools.study.method import Method
 
@@ -218,64 +216,3 @@ class Meeting:
         widths = [len(sample(torch.empty(self.sizes[index]))) for index in chosen]
         for index, part in zip(chosen, samples.split(widths, dim=1), strict=True):
             self.measured[index] = divergence(part.numpy())
-
-
-class ReferenceLion(Method):
-    """The same by the functions of :mod:`lioncub.reference` alone: slower, n gradients in memory, no bytes counted."""
-
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        combine: Combiner,
-        weight_decay: float,
-        betas: tuple[float, float] = (0.9, 0.99),
-        memory: float = 0.0,
-        warmup: int = 0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
-        self.combine = combine
-        self.betas = betas
-        self.memory = memory
-        self.warmup = warmup
-        self.gradients: list[list[Tensor]] = []
-        self.momenta = [torch.zeros(workers, param.numel()) for param in self.params]
-
-    def send(self, worker: int, gradients: Sequence[Tensor]) -> int:
-        self.gradients.append([gradient.reshape(-1).clone() for gradient in gradients])
-        return 0
-
-    def move(self, lr: float) -> int:
-        for index, (param, m) in enumerate(zip(self.params, self.momenta, strict=True)):
-            g = torch.stack([own[index] for own in self.gradients])
-            x, self.momenta[index] = reference.lion_step(
-                param.view(-1),
-                m,
-                g,
-                self.steps,
-                self.combine,
-                lr=lr,
-                betas=self.betas,
-                weight_decay=self.weight_decay,
-                memory=self.memory,
-                warmup=self.warmup,
-            )
-            param.view(-1).copy_(x)
-        self.gradients = []
-        self.steps += 1
-        return 0
-
-
-def combiner(codec: Codec) -> Combiner:
-    """The reference's function for a codec."""
-    if isinstance(codec, Vote):
-        return partial(reference.vote, ties=codec.ties, zeros=codec.zeros)
-    if isinstance(codec, Mean):
-        return reference.mean
-    if isinstance(codec, Levels):
-        return partial(reference.levels, bits=codec.bits, scale=codec.scale, grid=codec.grid)
-    if isinstance(codec, Dense):
-        return partial(reference.dense, dtype=codec.dtype)
-    raise ConfigError(f"the reference has no function for {codec!r}")

@@ -82,14 +82,21 @@ def float_4(what: str, kind: type[VirtualLion] = VirtualLion, **options: Any) ->
 SYNC_16 = MomentumSync(every=16)
 
 
-def baseline(label: str, family: Family, method: Callable[..., Method], **options: Any) -> Entry:
-    """Somebody else's method."""
+def baseline(
+    label: str,
+    family: Family,
+    method: Callable[..., Method],
+    of_run: Callable[[Named, Spec], dict[str, Any]] = lambda *_: {},
+    memories: tuple[str, ...] = (),
+    **options: Any,
+) -> Entry:
+    """Somebody else's method; ``of_run``: the options that differ from run to run."""
 
     def build(named: Named, spec: Spec) -> Method:
-        params = [param for _, param in named]
-        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **options)
+        given = {"weight_decay": spec.weight_decay, "seed": spec.seed} | options | of_run(named, spec)
+        return method([param for _, param in named], spec.workers, **given)
 
-    return Entry(label=label, family=family, build=build)
+    return Entry(label=label, family=family, build=build, memories=memories)
 
 
 BETA2S = (0.999, 0.99, 0.98, 0.95)
@@ -103,35 +110,22 @@ def adamw(
     ``with_names``: the method is told the parameters' names.
     """
 
-    def build(named: Named, spec: Spec) -> Method:
-        betas = (0.9, float(spec.memory or beta2))
-        params = [param for _, param in named]
-        given = {"names": [name for name, _ in named]} | options if with_names else options
-        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **given)
+    def of_run(named: Named, spec: Spec) -> dict[str, Any]:
+        names = {"names": [name for name, _ in named]} if with_names else {}
+        return {"betas": (0.9, float(spec.memory or beta2))} | names
 
     others = tuple(str(value) for value in BETA2S if value != beta2)
-    return Entry(label=label, family="adamw", build=build, memories=others)
-
-
-def _global_lion(named: Named, spec: Spec) -> Method:
-    """With the memory that ours has."""
-    params = [param for _, param in named]
-    given = {"memory": "growing"} | lion_memory(spec)
-    return GlobalLion(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **given)
-
-
-def _dgc(named: Named, spec: Spec) -> Method:
-    """With a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more."""
-    params = [param for _, param in named]
-    return DGC(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, warmup_steps=spec.steps // 10)
+    return baseline(label, "adamw", method, of_run, others, **options)
 
 
 BASELINES: dict[str, Entry] = {
-    "lion": Entry(label="global Lion", family="lion", build=_global_lion),
+    # with the memory that ours has
+    "lion": baseline("global Lion", "lion", GlobalLion, lambda _, spec: lion_memory(spec), memory="growing"),
     "adamw": adamw("global AdamW", GlobalAdamW),
     "adamw-bf16": adamw("global AdamW, bfloat16 gradients", GlobalAdamW, precision="bfloat16"),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
-    "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
+    # with a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more
+    "dgc": baseline("DGC, 4%", "sgd", DGC, lambda _, spec: {"warmup_steps": spec.steps // 10}),
     "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
     "powersgd-adamw": adamw("PowerSGD, rank 4, AdamW", PowerSGD),

@@ -42,8 +42,6 @@ class Task:
     lrs: dict[Family, tuple[float, ...]] = field(default_factory=lambda: LRS)
     """The grids that are searched, as many values for each."""
     weight_decay: dict[Family, float] = field(default_factory=lambda: WEIGHT_DECAY)
-    at_once: int = 1
-    """Workers whose gradients are computed in one pass: more than one where that is faster."""
 
     @property
     def unit(self) -> str:
