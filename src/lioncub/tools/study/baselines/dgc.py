@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.tools.study.baselines.sparse import SparseSum, decode, encode, largest, num_kept
+from lioncub.tools.study.baselines.exchange import Exchange
+from lioncub.tools.study.baselines.sparse import decode, encode, largest, num_kept
 
 WARM_UP_RATE = 0.25  # sparsity 75%, 93.75%, 98.4%, …
 
 
-class DGC(SparseSum):
+class DGC(Exchange):
     """A worker's momentum is accumulated until it is large enough to send.
 
         g ← g_i / n, clipped to norm n^-1/2·``clip``             local gradient clipping
@@ -46,6 +47,7 @@ class DGC(SparseSum):
         self.factor_masking = factor_masking
         self.u = self.private()
         self.v = self.private()
+        self.total = torch.zeros(self.numel)
 
     @property
     def density(self) -> float:
@@ -67,6 +69,15 @@ class DGC(SparseSum):
         if self.factor_masking:
             u[kept] = 0
         return encode(sent)
+
+    def receive(self, worker: int, message: bytes) -> None:
+        self.total += decode(message, self.numel)
+
+    def answer(self) -> bytes:
+        """The sum of all, as sparse as their union."""
+        message = encode(self.total)
+        self.total.zero_()
+        return message
 
     def direction(self, answer: bytes) -> Tensor:
         return decode(answer, self.numel)
