@@ -16,6 +16,7 @@ from lioncub.tools.lab.isolation import find_isolation
 from lioncub.tools.lab.plan import plan_of
 from lioncub.tools.lab.session import free_port, running
 from tests.support.paths import TRAIN
+from tests.support.torchrun import children
 from tests.support.train_script import Config
 
 pytestmark = pytest.mark.slow
@@ -31,7 +32,7 @@ NEEDS_ROOT = pytest.mark.skipif(
 
 def in_the_switch(lab: int, *commands: list[str]) -> None:
     """Commands of ``ip`` where the cables end. ``lab``: the process that has started the lab."""
-    inside = Path(f"/proc/{lab}/task/{lab}/children").read_text().split()[0]
+    inside = children(lab)[0]
     for command in commands:
         subprocess.run(["nsenter", f"--net=/proc/{inside}/ns/net", "ip", *command], check=True)
 

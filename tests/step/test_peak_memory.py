@@ -8,13 +8,14 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from statistics import median
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from lioncub import DistributedLion, Lion, Vote, kernels
-from lioncub.tools.reporting.memory import peak_bytes, reset_peak, resident_bytes
+from lioncub.tools.reporting.memory import peak_bytes, reset_peak
 from tests.support.cluster import Cluster
 
 MEBI = 1 << 20
@@ -32,9 +33,7 @@ def measured_from_here() -> int:
     """The memory in use, from which the peak counts anew."""
     gc.collect()
     reset_peak()
-    before = resident_bytes()
-    assert before is not None
-    return before
+    return psutil.Process().memory_info().rss
 
 
 def grown_since(before: int) -> int:

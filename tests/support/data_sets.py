@@ -7,15 +7,13 @@ import hashlib
 import io
 import json
 import pickle
-import struct
 import tarfile
 import zipfile
-import zlib
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from lioncub.tools.data.cifar10 import BATCHES, CIFAR10, file_name
 from lioncub.tools.data.dataset import DataSet
@@ -133,37 +131,7 @@ def put_image_package(folder: Path) -> Path:
     return put_tar(folder / "package.tgz", members)
 
 
-# ---- PNG -------------------------------------------------------------------------------------------------------------
-
-
-def encode_png(image: Bytes, kind: tuple[int, int, int, int, int] = (8, 2, 0, 0, 0)) -> bytes:
-    """A PNG whose rows take the five filters in turn, written as the specification words them, byte by byte."""
-    height, width, _ = image.shape
-    rows = [bytes(3 * width), *(row.tobytes() for row in image)]
-    data = b"".join(bytes([row % 5]) + filtered(rows[row + 1], rows[row], FILTERS[row % 5]) for row in range(height))
-    header = struct.pack(">II", width, height) + bytes(kind)
-    compressed = zlib.compress(data)
-    body = chunk(b"IDAT", compressed[:40]) + chunk(b"IDAT", compressed[40:])
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + body + chunk(b"IEND", b"")
-
-
-def chunk(name: bytes, body: bytes) -> bytes:
-    return struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-
-
-def paeth(a: int, b: int, c: int) -> int:
-    return min((abs(b - c), 0, a), (abs(a - c), 1, b), (abs(a + b - 2 * c), 2, c))[2]
-
-
-FILTERS: tuple[Callable[[int, int, int], int], ...] = (
-    lambda a, b, c: 0,
-    lambda a, b, c: a,
-    lambda a, b, c: b,
-    lambda a, b, c: (a + b) // 2,
-    paeth,
-)
-
-
-def filtered(row: bytes, above: bytes, predict: Callable[[int, int, int], int]) -> bytes:
-    left, corner = bytes(3) + row, bytes(3) + above
-    return bytes((x - predict(left[i], above[i], corner[i])) % 256 for i, x in enumerate(row))
+def encode_png(image: Bytes) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "PNG")
+    return file.getvalue()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -35,3 +36,18 @@ def flat(tensors: Sequence[Tensor]) -> Tensor:
 
 def mean_of(gradients: Sequence[Sequence[Tensor]]) -> list[Tensor]:
     return [torch.stack(parts).mean(0) for parts in zip(*gradients, strict=True)]
+
+
+def check_repeatable(make: Callable[[], Method], gradients_at: Callable[[int, int], list[list[Tensor]]]) -> None:
+    """The same seed gives the same bits, and no gradient is changed."""
+    ends = []
+    for _ in range(2):
+        method = make()
+        for t in range(8):
+            gradients = gradients_at(t, method.workers)
+            before = copy.deepcopy(gradients)
+            step(method, gradients, 0.01)
+            assert all(torch.equal(flat(a), flat(b)) for a, b in zip(gradients, before, strict=True))
+        ends.append(flat(method.params))
+        assert method.steps == 8
+    assert torch.equal(*ends)

@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 from tests.support.paths import ROOT
 
 LAUNCHER = (sys.executable, "-m", "torch.distributed.run")
@@ -75,7 +77,7 @@ def started(*commands: list[str], **more: str) -> Iterator[list[subprocess.Popen
 
 
 def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return [child.pid for child in psutil.Process(pid).children()]
 
 
 def wait_for(path: Path, seconds: float = 100) -> None:
@@ -99,6 +101,6 @@ def seconds_until_gone(pids: Sequence[int], most: float = 60) -> float:
 
 def is_alive(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -181,8 +182,7 @@ def test_too_much_that_nobody_waits_for_is_left_with_the_sender(lone: Lone) -> N
 
 
 def resident_bytes() -> int:
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
+    return psutil.Process().memory_info().rss
 
 
 SANITIZED = "san" in os.environ.get("LD_PRELOAD", "")
@@ -380,7 +380,7 @@ def test_closing_ends_what_is_waited_for() -> None:
 
 def test_no_descriptor_and_no_thread_is_left_behind() -> None:
     def numbers() -> tuple[int, int]:
-        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        return psutil.Process().num_fds(), psutil.Process().num_threads()
 
     meshes(2)
     gc.collect()

@@ -33,7 +33,7 @@ def ours(optimizer: Optimizer) -> MomentumOptimizer:
 
 
 @dataclass(frozen=True)
-class Heard(Generic[T]):
+class Outcomes(Generic[T]):
     """What came of something that every worker tried."""
 
     own: T | None
@@ -51,7 +51,7 @@ class Heard(Generic[T]):
         return self.own
 
 
-class Council:
+class Consensus:
     """All workers of a group. Every method must be called by all of them together."""
 
     def __init__(self, comm: Comm) -> None:
@@ -63,8 +63,8 @@ class Council:
         """What every worker says, as JSON."""
         return [strict_json.parse(raw) for raw in gather_bytes(self._comm, strict_json.dump(answer).encode())]
 
-    def hear(self, attempt: Callable[[], T], tell: Callable[[T], Any]) -> Heard[T]:
-        """Try something on every worker, and hear from all what came of it.
+    def attempt_all(self, attempt: Callable[[], T], tell: Callable[[T], Any]) -> Outcomes[T]:
+        """Try something on every worker, and gather what came of it from all.
 
         Whatever goes wrong is told: a worker that raised by itself would leave the others waiting.
         """
@@ -80,16 +80,16 @@ class Council:
             problem = str(error) if isinstance(error, LionCubError) else f"{answer}: {error}"
         answers = self.gather([answer, problem])
         problems = [self._told(index, text) for index, (_, text) in enumerate(answers) if text]
-        return Heard(result, [answer for answer, _ in answers], problems, cause)
+        return Outcomes(result, [answer for answer, _ in answers], problems, cause)
 
-    def settle(self, attempt: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[Any]]:
-        """As :meth:`hear`, but what went wrong anywhere raises everywhere."""
-        heard = self.hear(attempt, tell)
-        if heard.problems:
-            kinds = [kind for kind in (ConfigError, CheckpointInUseError) if kind.__name__ in heard.answers]
+    def require_all(self, attempt: Callable[[], T], tell: Callable[[T], Any]) -> tuple[T, list[Any]]:
+        """As :meth:`attempt_all`, but what went wrong anywhere raises everywhere."""
+        outcomes = self.attempt_all(attempt, tell)
+        if outcomes.problems:
+            kinds = [kind for kind in (ConfigError, CheckpointInUseError) if kind.__name__ in outcomes.answers]
             kind = kinds[0] if kinds else CheckpointError
-            raise kind("; ".join(heard.problems)) from heard.cause
-        return heard.result, heard.answers
+            raise kind("; ".join(outcomes.problems)) from outcomes.cause
+        return outcomes.result, outcomes.answers
 
     def ranks(self, indices: Sequence[int]) -> list[int]:
         """What errors call these workers."""

@@ -8,14 +8,21 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
+
+Whole = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Digest = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+"""A SHA-256."""
 
 
 @dataclass(frozen=True)
 class Entry:
     """A file as it must be."""
 
-    num_bytes: int
-    sha256: str
+    num_bytes: Whole
+    sha256: Digest
 
 
 def make_folders(path: Path) -> list[Path]:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from lioncub.checkpoint import random_state, resharding, values
-from lioncub.checkpoint.consensus import Council, comm_of, ours
+from lioncub.checkpoint.consensus import Consensus, comm_of, ours
 from lioncub.checkpoint.contents import BUFFER, MOMENTUM, RANDOM, Subject, check_alike
 from lioncub.checkpoint.folders import checkpoints
 from lioncub.checkpoint.manifest import WEIGHTS, worker_file
@@ -67,8 +67,8 @@ def load(
         NoCheckpointError: there is none at all, on any worker.
         CheckpointError: there are some, and none can be loaded; it names the files.
     """
-    council = Council(comm_of(optimizer, process_group))
-    (subject, found), answers = council.settle(
+    consensus = Consensus(comm_of(optimizer, process_group))
+    (subject, found), answers = consensus.require_all(
         lambda: (Subject.of(model, ours(optimizer)), checkpoints(Path(directory))), lambda result: list(result[1])
     )
     steps = sorted({number for answer in answers for number in answer if step in (None, number)}, reverse=True)
@@ -76,16 +76,16 @@ def load(
         raise NoCheckpointError(f"{directory} holds no checkpoint" + ("" if step is None else f" of step {step}"))
     problems: list[str] = []
     for candidate in steps:
-        heard = council.hear(
-            partial(_prepare, subject, found, Path(directory), candidate, council), lambda prepared: prepared.identity
+        outcomes = consensus.attempt_all(
+            partial(_prepare, subject, found, Path(directory), candidate, consensus), lambda prepared: prepared.identity
         )
-        wrong = heard.problems
-        if not wrong and any(identity != heard.answers[0] for identity in heard.answers):
+        wrong = outcomes.problems
+        if not wrong and any(identity != outcomes.answers[0] for identity in outcomes.answers):
             wrong = [f"step {candidate} in {directory} is not the same checkpoint on all workers"]
         if not wrong:
-            _say_what_differs(heard.result, subject)
-            heard.result.take_effect_(subject)
-            return heard.result.loaded
+            _say_what_differs(outcomes.result, subject)
+            outcomes.result.take_effect_(subject)
+            return outcomes.result.loaded
         problems += wrong
         if candidate != steps[-1]:
             warnings.warn("passed over a checkpoint: " + "; ".join(wrong), CheckpointWarning, stacklevel=2)
@@ -155,14 +155,14 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
-def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step: int, council: Council) -> Prepared:
+def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step: int, consensus: Consensus) -> Prepared:
     """Read and check all that this worker needs. Changes nothing."""
     if step not in found:
         raise CheckpointError(f"{directory} holds no checkpoint of step {step}")
     checkpoint = Checkpoint.open(found[step], step)
     manifest = checkpoint.manifest
     groups = subject.new_groups(manifest.groups, checkpoint.manifest_path)
-    shares = resharding.shares(manifest.num_workers, council.size, council.worker)
+    shares = resharding.shares(manifest.num_workers, consensus.size, consensus.worker)
     checkpoint.check_present([old for old, _ in shares])
     weights = checkpoint.weights()
     check_alike(weights, subject.parameters, checkpoint.folder / WEIGHTS)
@@ -173,11 +173,11 @@ def _prepare(subject: Subject, found: Mapping[int, Path], directory: Path, step:
         extra=extras[heir],
         extras=extras,
         num_workers=manifest.num_workers,
-        elastic=manifest.num_workers != council.size,
+        elastic=manifest.num_workers != consensus.size,
     )
-    seed = f"{manifest.seed}, step {step}, worker {council.worker} of {council.size}"
+    seed = f"{manifest.seed}, step {step}, worker {consensus.worker} of {consensus.size}"
     identity = [manifest.save_id, manifest.plan, checkpoint.files[WEIGHTS].sha256]
-    codecs = [group.settings.get("codec") if council.size > 1 else None for group in manifest.groups]
+    codecs = [group.settings.get("codec") if consensus.size > 1 else None for group in manifest.groups]
     return Prepared(loaded, identity, weights, state, groups, codecs, manifest.notes, seed)
 
 

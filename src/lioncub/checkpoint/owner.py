@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import socket
 import time
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from lioncub.checkpoint import strict_json
+from lioncub.records import from_json, to_json
 
 RECORD_BYTES = 1024
 """Always the same length: a record is overwritten in place, which needs no room on a full disk."""
-_TYPES: dict[str, type] = {"str": str, "int": int}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +49,12 @@ class Owner:
     def read(cls, path: Path) -> Owner | None:
         """None if there is no record, or it is being written, or it is something else."""
         try:
-            content = strict_json.parse(path.read_bytes()[:RECORD_BYTES])
+            return from_json(path.read_bytes()[:RECORD_BYTES], cls)
         except (OSError, ValueError):
             return None
-        return cls(**content) if _is_record(content) else None
 
     def to_bytes(self) -> bytes:
-        return strict_json.dump(asdict(self)).encode().ljust(RECORD_BYTES)
+        return to_json(self).encode().ljust(RECORD_BYTES)
 
     def is_same_process(self, other: Owner) -> bool:
         return replace(self, job=other.job, worker=other.worker, since=other.since, beat=other.beat) == other
@@ -80,15 +77,6 @@ class Owner:
 
     def __str__(self) -> str:
         return f"worker {self.worker} of another job, process {self.process} on {self.host!r}, since {self.since!r}"
-
-
-def _is_record(content: Any) -> bool:
-    wanted = {field.name: _TYPES[str(field.type)] for field in fields(Owner)}
-    return (
-        isinstance(content, dict)
-        and content.keys() == wanted.keys()
-        and all(type(content[name]) is kind for name, kind in wanted.items())
-    )
 
 
 @cache

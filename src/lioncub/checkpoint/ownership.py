@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lioncub.checkpoint import disk
-from lioncub.checkpoint.consensus import Council
+from lioncub.checkpoint.consensus import Consensus
 from lioncub.checkpoint.leases import Lease, take_lease
 from lioncub.checkpoint.locks import UNSUPPORTED, Lock, take_lock
 from lioncub.checkpoint.owner import Owner
@@ -31,7 +31,7 @@ def owner_file(directory: Path) -> Path:
     return directory / ".owner"
 
 
-def claim(directory: Path, council: Council, held_for: Sequence[str] | None = None) -> list[Path]:
+def claim(directory: Path, consensus: Consensus, held_for: Sequence[str] | None = None) -> list[Path]:
     """Make the folder this job's, on all workers or on none. All of them call it together.
 
     Args:
@@ -43,11 +43,11 @@ def claim(directory: Path, council: Council, held_for: Sequence[str] | None = No
         CheckpointInUseError: another job has the folder, and still had it after a while.
     """
     if held_for is None:
-        held_for = council.settle(lambda: job_of(directory), str)[1]
+        held_for = consensus.require_all(lambda: job_of(directory), str)[1]
     if held_for[0] and len(set(held_for)) == 1:
         return []
-    job = next(filter(None, held_for), "") or council.gather(secrets.token_hex(8))[0]
-    owner = Owner.here(job, council.worker)
+    job = next(filter(None, held_for), "") or consensus.gather(secrets.token_hex(8))[0]
+    owner = Owner.here(job, consensus.worker)
     started, warned = time.monotonic(), False
     unsafe: list[Path] = []
 
@@ -55,7 +55,7 @@ def claim(directory: Path, council: Council, held_for: Sequence[str] | None = No
         return problem, time.monotonic() - started
 
     while True:
-        _, answers = council.settle(lambda: _attempt(directory, owner, unsafe), tell)
+        _, answers = consensus.require_all(lambda: _attempt(directory, owner, unsafe), tell)
         if not (problems := [problem for problem, _ in answers if problem]):
             return unsafe
         seconds = answers[0][1]  # one worker's clock: all have to end in the same round

@@ -18,7 +18,7 @@ from torch.optim import Optimizer
 
 from lioncub import checkpoint
 from lioncub.checkpoint import disk
-from lioncub.checkpoint.consensus import Council, comm_of
+from lioncub.checkpoint.consensus import Consensus, comm_of
 from lioncub.checkpoint.ownership import claim
 from lioncub.errors import ConfigError, NoCheckpointError
 from lioncub.optimizer import DistributedLion
@@ -93,7 +93,7 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._directory is not None:
-            workers = Council(comm_of(self._optimizer, self._process_group))
+            workers = Consensus(comm_of(self._optimizer, self._process_group))
             for folder in claim(Path(self._directory).absolute(), workers):
                 disk.sync_folder(folder)
             try:

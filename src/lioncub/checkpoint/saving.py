@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from lioncub._version import __version__
 from lioncub.checkpoint import disk, ownership, random_state, strict_json, values
-from lioncub.checkpoint.consensus import Council, comm_of, ours
+from lioncub.checkpoint.consensus import Consensus, comm_of, ours
 from lioncub.checkpoint.contents import BUFFER, MOMENTUM, RANDOM, Subject
 from lioncub.checkpoint.disk import Entry
 from lioncub.checkpoint.folders import hidden_folder, step_folder
@@ -171,20 +171,20 @@ def _save(
     asynchronous: bool,
     process_group: Any,
 ) -> Saving:
-    council = Council(comm_of(optimizer, process_group))
-    (subject, _), answers = council.settle(
+    consensus = Consensus(comm_of(optimizer, process_group))
+    (subject, _), answers = consensus.require_all(
         lambda: _ask(directory, model, ours(optimizer), step, extra, keep, asynchronous),
         lambda asked: asked[1].told(),
     )
     requests = [Request(**answer) for answer in answers]
     _check_same(requests)
-    _check_weights(requests, council)
+    _check_weights(requests, consensus)
     _check_room(requests)
-    claimed = ownership.claim(directory, council, [request.job for request in requests])
+    claimed = ownership.claim(directory, consensus, [request.job for request in requests])
     hidden = hidden_folder(directory, step, requests[0].save_id)
-    unsafe, _ = council.settle(lambda: _knock(hidden, council.worker), lambda _: None)
-    job, folders = council.settle(
-        lambda: _job(hidden, subject, requests, council), lambda job: list(job.manifest.workers)
+    unsafe, _ = consensus.require_all(lambda: _mark_folder(hidden, consensus.worker), lambda _: None)
+    job, folders = consensus.require_all(
+        lambda: _job(hidden, subject, requests, consensus), lambda job: list(job.manifest.workers)
     )
     _check_folders(folders, hidden)
     keep = max(keep, 2) if len(set(map(tuple, folders))) > 1 else keep
@@ -194,7 +194,7 @@ def _save(
         _background.append(saving)
         saving._start(job)
     else:
-        _write_together(job, council)
+        _write_together(job, consensus)
         saving._done.set()
     return saving
 
@@ -238,10 +238,10 @@ def _check_same(requests: Sequence[Request]) -> None:
             )
 
 
-def _check_weights(requests: Sequence[Request], council: Council) -> None:
+def _check_weights(requests: Sequence[Request], consensus: Consensus) -> None:
     """One worker's are saved for all: they must be everybody's."""
     if odd := odd_ones_out([request.weights for request in requests]):
-        ranks = council.ranks(odd)
+        ranks = consensus.ranks(odd)
         raise ReplicasDifferError(
             f"the parameters of {name_ranks(ranks)} are not those of the others: nothing was saved, and the previous "
             "checkpoint is as it was. Something outside the optimizer wrote to them, or memory is faulty; parameters "
@@ -260,7 +260,7 @@ def _check_room(requests: Sequence[Request]) -> None:
         )
 
 
-def _knock(hidden: Path, worker: int) -> list[Path]:
+def _mark_folder(hidden: Path, worker: int) -> list[Path]:
     """Make the hidden folder and leave a marker in it: whoever sees the marker shares the folder.
 
     Nothing is synced here, where training waits. Returns what is to be synced before the checkpoint is safe.
@@ -271,21 +271,21 @@ def _knock(hidden: Path, worker: int) -> list[Path]:
     return unsafe
 
 
-def _job(hidden: Path, subject: Subject, requests: Sequence[Request], council: Council) -> Job:
+def _job(hidden: Path, subject: Subject, requests: Sequence[Request], consensus: Consensus) -> Job:
     """This worker's part: with which others it shares the folder, and a copy of what it writes."""
-    mine, first = requests[council.worker], requests[0]
-    workers = tuple(worker for worker in range(council.size) if marker(hidden, worker).exists())
+    mine, first = requests[consensus.worker], requests[0]
+    workers = tuple(worker for worker in range(consensus.size) if marker(hidden, worker).exists())
     states = random_state.capture(subject.device)
     state = {
         **{MOMENTUM + name: momentum for name, momentum in subject.momenta().items()},
         **{BUFFER + name: buffer for name, buffer in subject.buffers.items()},
         **{RANDOM + name: state for name, state in states.items()},
     }
-    weights = subject.parameters if workers[0] == council.worker else {}
+    weights = subject.parameters if workers[0] == consensus.worker else {}
     return Job(
         hidden=hidden,
         final=step_folder(hidden.parent, mine.step),
-        worker=council.worker,
+        worker=consensus.worker,
         keep=mine.keep,
         manifest=_manifest(subject, requests, workers, first.save_id),
         state=[Blob.of(name, tensor, copy=mine.asynchronous) for name, tensor in state.items()],
@@ -325,16 +325,18 @@ def _check_folders(folders: Sequence[Sequence[int]], hidden: Path) -> None:
             )
 
 
-def _write_together(job: Job, council: Council) -> None:
+def _write_together(job: Job, consensus: Consensus) -> None:
     """All workers return once the checkpoint is in place everywhere, or raise."""
     try:
-        _, answers = council.settle(job.write, lambda files: {name: asdict(entry) for name, entry in files.items()})
+        _, answers = consensus.require_all(
+            job.write, lambda files: {name: asdict(entry) for name, entry in files.items()}
+        )
         files = {name: Entry(**answers[w][name]) for w in job.manifest.workers for name in answers[w]}
     except (CheckpointError, ConfigError):
         if job.holds:
             job.discard()
         raise
-    council.settle(lambda: _finish(job, files), lambda _: None)
+    consensus.require_all(lambda: _finish(job, files), lambda _: None)
 
 
 def _finish(job: Job, files: dict[str, Entry]) -> bool:

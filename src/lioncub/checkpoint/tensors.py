@@ -1,23 +1,19 @@
-"""Tensors in files: the safetensors format, written as a stream and read with every claim of its header checked.
-
-Written here and not by the safetensors package, so that bytes are hashed on their way, never copied twice, and every
-write passes through :mod:`~lioncub.checkpoint.disk`. The package reads these files, and tests hold them to it.
-"""
+"""Tensors in safetensors files: hashed while they are written, hashed before the package reads them."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import FileIO
-from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lioncub.checkpoint import disk, strict_json
@@ -66,6 +62,8 @@ class Blob:
 
 def write_tensors(path: Path, blobs: Sequence[Blob], metadata: Mapping[str, str]) -> Entry:
     """A new file. Wide types come first, so that every tensor is aligned."""
+    # Not written by the package: it copies all tensors into one string, or opens the file itself; neither lets a hash
+    # follow the bytes, nor each write pass through :mod:`~lioncub.checkpoint.disk`.
     blobs = sorted(blobs, key=lambda blob: -DTYPES[blob.dtype].itemsize)
     header: dict[str, Any] = {"__metadata__": dict(metadata)}
     offset = 0
@@ -80,23 +78,31 @@ def write_tensors(path: Path, blobs: Sequence[Blob], metadata: Mapping[str, str]
 
 def read_tensors(path: Path, entry: Entry, metadata: Mapping[str, str]) -> dict[str, Tensor]:
     """The tensors of a file that is exactly what the manifest says, byte for byte."""
-    with open_exactly(path, entry) as file:
-        content = bytearray(entry.num_bytes)
-        for start, chunk in _hashed(path, file, entry):
-            content[start : start + len(chunk)] = chunk
-    length = _header_length(path, content[:8], entry)
-    spans = _spans(path, content[8 : 8 + length], entry.num_bytes - 8 - length, metadata)
-    return {name: span.cut(content, 8 + length) for name, span in spans.items()}
+    return _read(path, entry, metadata, lambda _: None, lambda file: file.get_tensors())
 
 
 def check_tensors(path: Path, entry: Entry, metadata: Mapping[str, str], progress: Progress) -> None:
     """Raise as :func:`read_tensors` would, in little memory."""
+    _read(path, entry, metadata, progress, lambda _: {})
+
+
+def _read(
+    path: Path,
+    entry: Entry,
+    metadata: Mapping[str, str],
+    progress: Progress,
+    take: Callable[[safe_open], dict[str, Tensor]],
+) -> dict[str, Tensor]:
+    """What ``take`` makes of the file, which is opened once: a name may mean another file a moment later."""
     with open_exactly(path, entry) as file:
-        for _, chunk in _hashed(path, file, entry):
-            progress(len(chunk))
-        file.seek(0)
-        length = _header_length(path, file.read(8), entry)
-        _spans(path, file.read(length), entry.num_bytes - 8 - length, metadata)
+        _check_hash(path, file, entry, progress)
+        try:
+            # pread: the pages of a mapped file would change with it, after its hash was checked
+            with safe_open(f"/proc/self/fd/{file.fileno()}", "pt", backend="pread") as content:
+                _check_header(file, metadata)
+                return take(content)
+        except (SafetensorError, ValueError, TypeError, KeyError, AttributeError) as problem:
+            raise CheckpointError(f"{path} is not a safetensors file of this checkpoint: {problem}") from problem
 
 
 def open_plain(path: Path) -> FileIO:
@@ -120,64 +126,20 @@ def open_exactly(path: Path, entry: Entry) -> FileIO:
     return file
 
 
-def _hashed(path: Path, file: FileIO, entry: Entry) -> Iterator[tuple[int, bytes]]:
-    digest, start = hashlib.sha256(), 0
-    while start < entry.num_bytes:
-        chunk = file.read(min(CHUNK_BYTES, entry.num_bytes - start))
-        if not chunk:
-            break
+def _check_hash(path: Path, file: FileIO, entry: Entry, progress: Progress) -> None:
+    digest = hashlib.sha256()
+    while chunk := file.read(CHUNK_BYTES):
         digest.update(chunk)
-        yield start, chunk
-        start += len(chunk)
+        progress(len(chunk))
     if digest.hexdigest() != entry.sha256:
         raise CheckpointError(f"{path} is damaged: its SHA-256 is not the one in the manifest")
 
 
-@dataclass(frozen=True)
-class Span:
-    """Where a tensor lies behind the header."""
-
-    dtype: torch.dtype
-    shape: tuple[int, ...]
-    start: int
-    stop: int
-
-    def __post_init__(self) -> None:
-        if not all(type(size) is int and 0 <= size < 2**48 for size in (*self.shape, self.start, self.stop)):
-            raise ValueError("a size that is not a number of elements")
-        if self.stop - self.start != prod(self.shape) * self.dtype.itemsize:
-            raise ValueError("a shape that does not fit its place")
-
-    def cut(self, content: bytearray, offset: int) -> Tensor:
-        """The tensor, in the memory of ``content``."""
-        if self.start == self.stop:
-            return torch.empty(self.shape, dtype=self.dtype)
-        count = (self.stop - self.start) // self.dtype.itemsize
-        return torch.frombuffer(content, dtype=self.dtype, count=count, offset=offset + self.start).view(self.shape)
-
-
-def _header_length(path: Path, lead: bytes | bytearray, entry: Entry) -> int:
-    length = int.from_bytes(lead, "little")
-    if len(lead) < 8 or length > entry.num_bytes - 8:
-        raise CheckpointError(f"{path} is not a safetensors file: its header is longer than the file")
-    return length
-
-
-def _spans(path: Path, header: bytes | bytearray, data_bytes: int, metadata: Mapping[str, str]) -> dict[str, Span]:
-    """What the header says, where it makes sense: tensors side by side that fill the file."""
-    try:
-        claims = strict_json.parse(bytes(header))
-        if claims.pop("__metadata__") != metadata:
-            raise ValueError(f"it does not belong to {dict(metadata)}")
-        spans = {name: _span(**claim) for name, claim in claims.items()}
-        places = sorted((span.start, span.stop) for span in spans.values())
-        if [start for start, _ in places] + [data_bytes] != [0] + [stop for _, stop in places]:
-            raise ValueError("tensors overlap, or leave gaps")
-    except (ValueError, TypeError, KeyError, AttributeError) as problem:
-        raise CheckpointError(f"{path} is not a safetensors file of this checkpoint: {problem}") from problem
-    return spans
-
-
-def _span(*, dtype: str, shape: list[int], data_offsets: list[int]) -> Span:
-    start, stop = data_offsets
-    return Span(DTYPES[dtype], tuple(shape), start, stop)
+def _check_header(file: FileIO, metadata: Mapping[str, str]) -> None:
+    """What the package lets pass: names given twice, unknown fields, another file's metadata."""
+    file.seek(0)
+    claims = strict_json.parse(file.read(int.from_bytes(file.read(8), "little")))
+    if claims.pop("__metadata__") != metadata:
+        raise ValueError(f"it does not belong to {dict(metadata)}")
+    if strange := set().union(*claims.values()) - {"dtype", "shape", "data_offsets"}:
+        raise ValueError(f"unknown fields {strange}")

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from lioncub.errors import ConfigError
+from lioncub.records import from_json, to_json
 from lioncub.tools.bench.exchange import ExchangeRecord, run_exchange, table
 from lioncub.tools.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
 from lioncub.tools.lab.isolation import find_isolation
@@ -49,8 +50,8 @@ def test_the_wire_needs_its_bytes_over_its_rate() -> None:
 
 def test_hosts_are_told_what_they_are_told() -> None:
     task = ExchangeTask(1, 2, "eth0", "answer")
-    assert ExchangeTask.from_json(task.to_json()) == task
-    assert json.loads(task.to_json())["interface"] == "eth0"
+    assert from_json(to_json(task), ExchangeTask) == task
+    assert json.loads(to_json(task))["interface"] == "eth0"
 
 
 @pytest.mark.parametrize(
@@ -66,8 +67,3 @@ def test_hosts_are_told_what_they_are_told() -> None:
 def test_what_cannot_be_measured_is_refused(wrong: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         ExchangeConfig(**wrong)  # type: ignore[arg-type]
-
-
-def test_the_command_says_what_is_not_usual() -> None:
-    assert ExchangeConfig().command == "lioncub bench exchange"
-    assert ExchangeConfig(hosts=(2, 8), rates=("1gbit",)).command == "lioncub bench exchange --hosts 2,8 --rates 1gbit"

@@ -12,6 +12,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub.errors import ConfigError
+from lioncub.records import from_json, to_json
 from lioncub.tools.cli import app
 from lioncub.tools.compare import run
 from lioncub.tools.compare.builders import BUILDERS
@@ -219,7 +220,7 @@ def test_trouble_with_the_records_is_named_before_anything_is_trained(tmp_path: 
 
 def test_a_worker_config_survives_its_file() -> None:
     config = WorkerConfig(settings={"a": 1}, methods=("vote",), examples=16, interface="eth0", journal="j")
-    assert WorkerConfig.from_json(config.to_json()) == config
+    assert from_json(to_json(config), WorkerConfig) == config
 
 
 def test_what_cannot_be_validated_is_refused_before_hosts_are_started(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from lioncub.tools.data.load import load_text
 from lioncub.tools.jobs import load_job
 from lioncub.tools.jobs.gpt2 import GPT2, STD
 from lioncub.tools.jobs.text import TextJob
-from lioncub.tools.study.gradients import one_by_one, together
+from lioncub.tools.study.gradients import one_by_one
 from tests.support.text_jobs import text_job
 
 MODELS = ("gpt-normal-480k", "llama-400k")
@@ -77,17 +77,10 @@ def test_no_byte_depends_on_those_that_follow(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_of_many_workers_in_one_pass_are_those_of_each(name: str) -> None:
+def test_every_parameter_has_a_gradient(name: str) -> None:
     job = text_job(name)
-    model = job.model(0)
-    own = [job.batch(seeded(worker), 256) for worker in range(3)]
-    for (loss, gradients), (other_loss, others) in zip(
-        one_by_one(job, model, own), together(job, model, own, at_once=3), strict=True
-    ):
-        assert loss == pytest.approx(other_loss, rel=1e-5)
-        assert all(gradient.abs().sum() > 0 for gradient in gradients)
-        for one, other in zip(gradients, others, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    ((_, gradients),) = one_by_one(job, job.model(0), [job.batch(seeded(0), 256)])
+    assert all(gradient.abs().sum() > 0 for gradient in gradients)
 
 
 # ---- GPT-2 -----------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from lioncub.errors import ConfigError
+from lioncub.records import from_json, to_json
 from lioncub.tools.cli import app, main
 from lioncub.tools.lab import isolation, processes, registry, run
 from lioncub.tools.lab.config import LabConfig
@@ -86,8 +87,8 @@ def test_scripts_run_under_torchrun_and_other_commands_as_they_are() -> None:
 
 def test_a_plan_survives_the_pipe() -> None:
     plan = plan_of(LabConfig(command=("echo", "line\nbreak", '"'), hosts=2), networked=True)
-    assert "\n" not in plan.to_json()
-    assert Plan.from_json(plan.to_json()) == plan
+    assert "\n" not in to_json(plan)
+    assert from_json(to_json(plan), Plan) == plan
 
 
 def test_dry_run_prints_every_command() -> None:

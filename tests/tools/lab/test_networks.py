@@ -12,13 +12,13 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import psutil
 import pytest
 
 from lioncub.tools.lab import registry
 from lioncub.tools.lab.config import LabConfig
 from lioncub.tools.lab.isolation import WAYS, Isolation, find_isolation, probe
 from lioncub.tools.lab.plan import plan_of
-from lioncub.tools.lab.processes import start_time
 from lioncub.tools.lab.session import free_port, running
 
 ISOLATION = find_isolation()
@@ -136,22 +136,19 @@ def test_a_host_that_fails_ends_the_lab_with_its_exit_code() -> None:
 
 def everything_with(token: str) -> list[int]:
     """Processes that inherited a token, whatever they have become."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and start_time(int(entry.name)) is not None:
-            try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if f"{TOKEN}={token}".encode() in variables:
-                found.append(int(entry.name))
-    return found
+    found = psutil.process_iter(["environ", "status"])
+    ended = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    return [
+        each.pid
+        for each in found
+        if (each.info["environ"] or {}).get(TOKEN) == token and each.info["status"] not in ended
+    ]
 
 
 def program(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
+        return psutil.Process(pid).name()
+    except psutil.NoSuchProcess:
         return ""
 
 
@@ -166,11 +163,11 @@ def namespaces_of(pids: Sequence[int]) -> set[str]:
 
 
 def all_namespaces() -> set[str]:
-    return namespaces_of([int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()])
+    return namespaces_of(psutil.pids())
 
 
 def interfaces() -> set[str]:
-    return {line.split(":")[0].strip() for line in Path("/proc/net/dev").read_text().splitlines()[2:]}
+    return set(psutil.net_if_stats())
 
 
 def wait_until(true: Callable[[], bool], seconds: float) -> bool:
@@ -297,11 +294,9 @@ def test_a_loopback_lab_that_is_killed_leaves_nothing(tmp_path: Path, victim: st
     if victim == "owner":
         process.kill()
     else:
-        (supervisor,) = (pid for pid in everything_with(token) if b"lioncub.tools.lab.supervisor" in command_line(pid))
+        (supervisor,) = (
+            pid for pid in everything_with(token) if "lioncub.tools.lab.supervisor" in psutil.Process(pid).cmdline()
+        )
         os.kill(supervisor, signal.SIGKILL)
     process.wait(GONE_SECONDS)
     assert wait_until(lambda: not everything_with(token), GONE_SECONDS)
-
-
-def command_line(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()

@@ -31,7 +31,7 @@ from lioncub.tools.report.provenance import sentence
 from lioncub.tools.report.run import markdown, read_records, run_report
 from lioncub.tools.report.tables import table, tables
 from lioncub.tools.reporting.grid import Grid
-from lioncub.tools.reporting.page import drawn, embedded
+from lioncub.tools.reporting.page import TEMPLATES, Plot, data, drawn, figure
 from lioncub.tools.reporting.units import digits
 from tests.support.comparison_records import METHODS, cell, cells
 
@@ -249,8 +249,9 @@ def test_the_first_three_at_the_same_loss_are_named() -> None:
 
 
 def test_links_views_and_second_lines_of_a_table_are_escaped() -> None:
-    html = Grid("", ["a", "b"], [["<x>\n<y>", "1"]], links=['#"'], views=[3]).to_html()
-    assert '<tr data-view="3"><td><a href="#&quot;">&lt;x&gt;</a><br><span class="soft">&lt;y&gt;</span></td>' in html
+    grid = Grid("", ["a", "b"], [["<x>\n<y>", "1"]], links=['#"'], views=[3])
+    html = TEMPLATES.get_template("parts.html").module.table(grid)  # type: ignore[attr-defined]
+    assert '<tr data-view="3"><td><a href="#&#34;">&lt;x&gt;</a><br><span class="soft">&lt;y&gt;</span></td>' in html
     assert "| &lt;x&gt;<br>&lt;y&gt; | 1 |" in Grid("", ["a", "b"], [["<x>\n<y>", "1"]]).to_markdown()
 
 
@@ -263,6 +264,10 @@ def test_curves_leave_out_the_untrained_model_and_compute_alone() -> None:
         ("Lion Cub 4 bits", [2.0, 4.0, 6.0, 8.0]),
     ]
     assert time.layout.xaxis.type is None
+    steps = curves.loss_by_step(place)
+    assert steps is not None
+    assert [list(trace.x) for trace in steps.data] == [[1, 2, 3], [1, 2, 3, 4]]
+    assert [list(trace.y) for trace in steps.data] == [list(trace.y) for trace in time.data]
     assert curves.loss_by_time(place_of(cell("compute"))) is None
     far = curves.loss_by_bytes(place_of(LION, replace(CUB, **curve(5.0, 2.0, bytes_per_step=10))))
     assert far is not None
@@ -333,11 +338,12 @@ def test_rates_and_hosts_are_plotted_where_there_are_several() -> None:
 
 
 def test_what_is_embedded_cannot_end_its_script() -> None:
-    text = embedded({"a": f"{EVIL}<!-- & \u2028\u2029 é"})
-    assert not set("<>&\u2028\u2029") & set(text)
-    assert json.loads(text) == {"a": f"{EVIL}<!-- & \u2028\u2029 é"}
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        embedded(float("nan"))
+    title = f"{EVIL}<!-- & \u2028\u2029 é"
+    text = data([Plot(name="a", views=[figure(xaxis={"title": {"text": title}}, yaxis={}), None])])
+    assert not set("<>\u2028\u2029") & set(text)
+    (plot,) = json.loads(text)
+    assert plot["views"][0]["layout"]["xaxis"]["title"]["text"] == title
+    assert plot["views"][1] is None
 
 
 def test_plotly_is_given_entities_that_it_knows() -> None:

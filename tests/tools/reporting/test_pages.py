@@ -20,20 +20,20 @@ from lioncub.tools.report.comparison import places_of
 from lioncub.tools.report.comparison_page import page
 from lioncub.tools.report.headline import headline
 from lioncub.tools.reporting.pictures import draw
+from lioncub.tools.study.methods import METHODS as METHODS_OF_STUDY
 from lioncub.tools.study.page import page as study_page
+from lioncub.tools.study.plan import remaining
 from lioncub.tools.study.plots import PLOTS as STUDY_PLOTS
 from lioncub.tools.study.plots import pictures
-from lioncub.tools.study.presets import PRESETS
-from lioncub.tools.study.records import read_runs
-from tests.support.chromium import Chromium, find_chromium
-from tests.support.chromium import Page as Tab
-from tests.support.comparison_records import METHODS, cell, cells
-from tests.support.paths import DOCS
+from lioncub.tools.study.presets import Preset
+from lioncub.tools.study.records import Run
+from tests.support.chromium import Chromium, Tab, find_chromium, launched
+from tests.support.comparison_records import METHODS, cell, cells, curve
+from tests.support.study_records import EXPERIMENT, SETTINGS, made
 from tests.tools.bench.test_bench import made_up
 
-QUICK = DOCS / "records" / "study" / "quick.jsonl"
+STUDY = Preset(experiments={"e": replace(EXPERIMENT, pictures=("bits",))}, settings=SETTINGS)
 EVIL = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
-PLOTS = ["time", "bytes", "split", "rates", "hosts"]
 NUM_TRAINED = len(METHODS) - 1
 
 # What is drawn, by plot: lines and bars; a hidden plot has none.
@@ -45,21 +45,33 @@ WIDTHS = """Array.from(document.querySelectorAll(".plot"), (plot) =>
   [plot.clientWidth, plot.querySelector(".main-svg").clientWidth])"""
 COLOURS = """[getComputedStyle(document.querySelector(".xtick text")).fill,
   getComputedStyle(document.body).backgroundColor]"""
+# The labels of an axis that overlap the one before: beside or below each other, rotated ones by their lines' distance.
+CROWDED = """["x", "y"].flatMap((axis) => Array.from(document.querySelectorAll(".plot")).flatMap((plot) => {
+  const labels = Array.from(plot.querySelectorAll(`.${axis}tick text`)).filter((label) => label.textContent.trim());
+  const boxes = labels.map((label) => ({
+    text: label.textContent,
+    rotated: /rotate\\((?!0)/.test(label.getAttribute("transform")),
+    ...label.getBoundingClientRect().toJSON(),
+  })).sort((a, b) => axis === "x" ? a.left - b.left : a.top - b.top);
+  return boxes.slice(1).filter((box, index) => {
+    const last = boxes[index];
+    return axis === "y" ? box.top < last.bottom - 4 : box.rotated ? box.left < last.left + 10 : box.left < last.right;
+  }).map((box) => `${plot.id} ${axis}: ${box.text}`);
+}))"""
 SHOWN_ROWS = """Array.from(document.querySelectorAll("table tr:not([hidden])"), (row) =>
   Array.from(row.cells, (cell) => cell.textContent)).slice(1)"""
 LEAD = """Array.from(document.querySelectorAll("p.lead:not([hidden])"), (lead) => lead.textContent)"""
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chromium]:
+def chromium() -> Iterator[Chromium]:
     program = find_chromium()
     if program is None:
         if os.environ.get("LIONCUB_REQUIRE_BROWSER"):
             pytest.fail("LIONCUB_REQUIRE_BROWSER is set, but there is no chromium on PATH")
         pytest.skip("no chromium on PATH: install Debian's package chromium to test the pages")
-    browser = Chromium(program, tmp_path_factory.mktemp("chromium") / "profile")
-    yield browser
-    browser.close()
+    with launched(program) as browser:
+        yield browser
 
 
 @dataclass(frozen=True)
@@ -90,6 +102,14 @@ def full(pages: Pages) -> Path:
     return pages.comparison("full", [lost, *every[1:]])
 
 
+def study_runs() -> list[Run]:
+    todo, _ = remaining([EXPERIMENT], STUDY, [])
+    return [
+        replace(made(2.0 + number / 10, method=spec.method), spec=spec, label=METHODS_OF_STUDY[spec.method].label)
+        for number, spec in enumerate(todo)
+    ]
+
+
 def choose(tab: Tab, index: int) -> None:
     select = "document.getElementById('view')"
     tab.evaluate(f"{select}.selectedIndex = {index}; {select}.dispatchEvent(new Event('change'))")
@@ -111,6 +131,7 @@ def test_a_comparison_is_drawn_in_any_light_on_any_width(
     assert drawn == {
         "time": NUM_TRAINED - 1,
         "bytes": NUM_TRAINED - 1,
+        "steps": NUM_TRAINED - 1,
         "split": 3 * (NUM_TRAINED - 1),
         "rates": len(METHODS),
         "hosts": len(METHODS),
@@ -124,6 +145,25 @@ def test_a_comparison_is_drawn_in_any_light_on_any_width(
         ("rgb(216, 222, 228)", "rgb(20, 24, 29)") if dark else ("rgb(31, 35, 40)", "rgb(255, 255, 255)")
     )
     tab.close()
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_no_label_of_an_axis_lies_on_another(chromium: Chromium, full: Path, pages: Pages, width: int) -> None:
+    members = []
+    for seed, factor in enumerate((1.1, 2, 5, 8.5, 12, 20, 50, 100, 1e3, 1e5)):  # how far the curves' ends are apart
+        far: dict[str, Any] = {
+            "points": tuple(curve(METHODS["ddp-lion"], 0.3 * factor, 1e6 * factor, 512)),
+            "step_seconds": factor,
+        }
+        near: dict[str, Any] = {"points": tuple(curve(METHODS["cub-4"], 0.3, 1e6, 512))}
+        for hosts in (2, 4):
+            members += [cell("ddp-lion", seed=seed, hosts=hosts, **far), cell("cub-4", seed=seed, hosts=hosts, **near)]
+    for path, places in ((full, cells(hosts=(2, 4))), (pages.comparison("apart", members), members)):
+        tab = chromium.open(path, width=width)
+        for view, place in enumerate(places_of(places)):
+            choose(tab, view)
+            assert tab.evaluate(CROWDED) == [], place.name
+        tab.close()
 
 
 def test_choosing_a_place_redraws_its_plots_and_filters_the_table(chromium: Chromium, full: Path) -> None:
@@ -165,10 +205,9 @@ def test_a_method_hidden_by_its_reader_stays_hidden_at_the_next_place(chromium: 
     choose(tab, 1)
     before = tab.evaluate(DRAWN)["time"]
     entry = "document.querySelectorAll('#time .legendtoggle')[1].getBoundingClientRect()"
-    where = tab.evaluate(f"(({{x, y}}) => ({{x: x + 5, y: y + 5}}))({entry})") | {"button": "left", "clickCount": 1}
-    for kind in ("mousePressed", "mouseReleased"):
-        tab.call("Input.dispatchMouseEvent", type=kind, **where)
-    tab.evaluate("new Promise((resolve) => setTimeout(resolve, 1000))")  # a second click would isolate the method
+    x, y = tab.evaluate(f"(({{x, y}}) => [x + 5, y + 5])({entry})")
+    tab.page.mouse.click(x, y)
+    tab.page.wait_for_timeout(1000)  # a second click would isolate the method
     assert tab.evaluate(DRAWN)["time"] == before - 1
     choose(tab, 2)
     assert tab.evaluate(DRAWN)["time"] == before - 1
@@ -177,12 +216,12 @@ def test_a_method_hidden_by_its_reader_stays_hidden_at_the_next_place(chromium: 
 
 def test_hovering_shows_a_point_s_figures(chromium: Chromium, full: Path) -> None:
     tab = chromium.open(full)
-    box = tab.evaluate(
-        "(({x, y}) => ({x, y}))(document.querySelector('#time .scatterlayer .point').getBoundingClientRect())"
+    x, y = tab.evaluate(
+        "(({x, y}) => [x, y])(document.querySelector('#time .scatterlayer .point').getBoundingClientRect())"
     )
     for shift in (0, 2):
-        tab.call("Input.dispatchMouseEvent", type="mouseMoved", x=box["x"] + shift, y=box["y"] + 2)
-    tab.evaluate("new Promise((resolve) => setTimeout(resolve, 300))")
+        tab.page.mouse.move(x + shift, y + 2)
+    tab.page.wait_for_timeout(300)
     assert " after " in tab.evaluate("document.querySelector('#time .hoverlayer').textContent")
     assert tab.errors() == []
     tab.close()
@@ -191,12 +230,11 @@ def test_hovering_shows_a_point_s_figures(chromium: Chromium, full: Path) -> Non
 def test_a_row_s_link_unfolds_its_record(chromium: Chromium, full: Path) -> None:
     tab = chromium.open(full)
     assert tab.evaluate("document.querySelectorAll('details[open]').length") == 0
-    row = "Array.from(document.querySelectorAll('tr')).find((row) => row.textContent.includes('PowerSGD'))"
-    tab.evaluate(f"{row}.querySelector('td a').click()")
-    tab.evaluate("new Promise((resolve) => setTimeout(resolve, 100))")
+    tab.evaluate("document.querySelector('td a[href=\"#record-3\"]').click()")
+    tab.page.wait_for_timeout(100)
     assert tab.evaluate("document.querySelectorAll('details[open]').length") == 2
     text = tab.evaluate("document.querySelector(':target').textContent")
-    assert '"method": "ddp-powersgd"' in text
+    assert f'"method": "{list(METHODS)[3]}"' in text
     assert -1 < tab.evaluate("document.querySelector(':target').getBoundingClientRect().top") < 844
     tab.close()
     straight = chromium.open(full, fragment="#record-5")
@@ -251,27 +289,27 @@ def test_the_benchmark_s_page_is_drawn(chromium: Chromium, pages: Pages, width: 
 
 
 def test_the_study_s_page_is_drawn(chromium: Chromium, pages: Pages) -> None:
-    runs = read_runs([QUICK])
-    path = pages.write("study", study_page(PRESETS["quick"], ["tradeoff"], runs))
+    path = pages.write("study", study_page(STUDY, ["e"], study_runs()))
     tab = chromium.open(path, dark=True)
     assert tab.errors() == []
     drawn = tab.evaluate(
         "Object.fromEntries(Array.from(document.querySelectorAll('.plot'), (plot) => [plot.id, "
         "plot.parentElement.hidden ? 0 : plot.querySelectorAll('.scatterlayer .trace').length]))"
     )
-    num_methods = len(PRESETS["quick"].experiments["tradeoff"].methods)
+    num_methods = len(EXPERIMENT.methods)
     assert set(drawn) == set(STUDY_PLOTS)
-    assert (drawn["bits"], drawn["workers"], drawn["losses"]) == (num_methods, 0, num_methods)
+    assert (drawn["bits"], drawn["agreement"], drawn["workers"]) == (num_methods, 0, num_methods)
+    assert drawn["losses"] == 2 * num_methods, "a line and a band"
     tab.close()
 
 
 @pytest.mark.usefixtures("chromium")
 def test_pictures_of_documents_are_drawn(tmp_path: Path) -> None:
     document = tmp_path / "page.md"
-    (picture,) = pictures(PRESETS["quick"], ["tradeoff"], read_runs([QUICK]), prefix="p")
+    (picture,) = pictures(STUDY, ["e"], study_runs(), prefix="p")
     assert draw([picture], document) == [picture]
     svg = ElementTree.parse(picture.path(document)).getroot()
     texts = {text.text for text in svg.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"vote", "global Lion", "TernGrad", "bits per byte"} <= texts
+    assert {"vote", "global Lion", "bits per byte"} <= texts
     assert picture.is_current(document)
     assert draw([picture], document) == []

@@ -19,14 +19,13 @@ from torch import Tensor, nn
 
 from lioncub import Levels, LionCub, Vote
 from lioncub.errors import ConfigError
-from lioncub.momentum.memory import lr_at, usual_warmup
 from lioncub.tools.data.load import load_text
 from lioncub.tools.jobs.catalogue import JOBS, load_job
 from lioncub.tools.jobs.job import Job
 from lioncub.tools.study import presets, tasks
 from lioncub.tools.study.config import StudyConfig
 from lioncub.tools.study.errors import StudyError
-from lioncub.tools.study.gradients import Replica, one_by_one, together
+from lioncub.tools.study.gradients import Replica
 from lioncub.tools.study.ideas import CautiousLion, CertainLion, FanInLion, FeedbackLion, OrthogonalLion
 from lioncub.tools.study.kinds import kind
 from lioncub.tools.study.lions import VirtualLion
@@ -111,19 +110,6 @@ def test_tasks_are_of_text_or_of_images() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_gradients_of_many_workers_in_one_pass_are_those_of_each() -> None:
-    job = TASKS["gpt"].load()
-    model, batches = job.model(0), Batches(TASKS["gpt"], 5, 0)
-    own = [batches.of(worker) for worker in range(5)]
-    for (loss, gradients), (other_loss, others) in zip(
-        one_by_one(job, model, own), together(job, model, own, at_once=2), strict=True
-    ):
-        assert loss == pytest.approx(other_loss, rel=1e-5)
-        for one, other in zip(gradients, others, strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
-
-
-@pytest.mark.usefixtures("small")
 def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     here = train(SPEC)
     # This machine has no other device; a copy on the same one goes the same way.
@@ -133,8 +119,8 @@ def test_a_copy_on_another_device_follows_the_model(monkeypatch: pytest.MonkeyPa
     assert there.quality == here.quality
 
 
-def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
-    replica.source, replica.device, replica.at_once = source, device, at_once
+def as_if_elsewhere(replica: Replica, source: nn.Module, device: torch.device) -> None:
+    replica.source, replica.device = source, device
     replica.model = replica.copied()
     assert replica.model is not source
 
@@ -248,33 +234,6 @@ def test_rates_by_fan_in_keep_the_usual_rate() -> None:
         method.send(worker, [torch.ones_like(param) for param in method.params])
     method.move(0.25)
     assert [float(param.flatten()[0]) for param in method.params] == pytest.approx([-0.5, -0.125, -0.25])
-
-
-def test_parameters_in_bfloat16_are_computed_with_in_float32() -> None:
-    model = nn.Linear(3, 2).to(torch.bfloat16)
-    replica = Replica(model, torch.device("cpu"))
-    with torch.no_grad():
-        model.weight.fill_(1.0078125)
-    replica.follow()
-    weight = next(replica.model.parameters())
-    assert weight.dtype == torch.float32
-    assert weight.detach().unique().tolist() == [1.0078125]
-    plain = nn.Linear(3, 2)
-    assert Replica(plain, torch.device("cpu")).model is plain
-
-
-def test_small_steps_of_bfloat16_parameters_need_stochastic_rounding() -> None:
-    """Up to a hundredth of the distance to the next number, 240 times: nowhere, or 1.4 times the way on average."""
-    steps, lr = 240, 2**-7 / 100
-    way = sum(lr_at(t, lr, usual_warmup(0.99, "growing")) for t in range(steps))
-    for name, expected in (("float-4-bf16", 0.0), ("float-4-bf16-stochastic", -way)):
-        x = torch.full((20_000,), 1.5, dtype=METHODS[name].param_dtype)
-        method = METHODS[name].build([("x", x)], replace(SPEC, workers=2, weight_decay=0.0))
-        for _ in range(steps):
-            for worker in range(2):
-                method.send(worker, [torch.ones(20_000)])
-            method.move(lr)
-        assert float(x.double().mean()) - 1.5 == pytest.approx(expected, rel=0.05)
 
 
 def test_the_schedule_rises_and_falls() -> None:

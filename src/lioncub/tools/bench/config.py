@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,17 +73,3 @@ class BenchConfig:
     @property
     def tiny_tensors(self) -> int:
         return 100 if self.quick else 1_000
-
-    @property
-    def command(self) -> str:
-        """The command of this run."""
-        usual = QUICK if self.quick else {name: getattr(BenchConfig, name) for name in QUICK}
-        words = ["lioncub", "bench", "kernels", *(["--quick"] if self.quick else [])]
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                words += [f"--{name}", str(getattr(self, name))]
-        if self.threads != BenchConfig.threads:
-            words += [word for count in self.threads for word in ("--threads", str(count))]
-        if self.out != BenchConfig.out:
-            words += ["--out", str(self.out)]
-        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import track
 
 from lioncub.errors import ConfigError, LionCubError
+from lioncub.records import to_json
 from lioncub.tools.bench.exchange_config import MARKERS, ExchangeConfig, ExchangeTask
 from lioncub.tools.lab import registry
 from lioncub.tools.lab.config import LabConfig
@@ -22,7 +23,7 @@ from lioncub.tools.lab.rates import Rate
 from lioncub.tools.lab.session import free_port, running
 from lioncub.tools.reporting.docs import fenced
 from lioncub.tools.reporting.grid import Grid
-from lioncub.tools.reporting.machine import machine
+from lioncub.tools.reporting.machine import command_line, machine
 
 WORKER = ("-m", "lioncub.tools.bench.exchange_worker")
 REQUIRED = 1.15
@@ -59,7 +60,7 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
     if not isolation.networked:
         raise ConfigError(f"the exchange is timed on a slow network, and there is none here: {isolation.reason}")
     config.out.mkdir(parents=True, exist_ok=True)
-    about = {**machine(), "command": config.command}
+    about = {**machine(), "command": command_line()}
     places = list(product(config.hosts, config.rates))
     shown = track(places, description="exchanging", console=console, transient=True)
     records = [record for hosts, rate in shown for record in at_place(hosts, rate, config, isolation)]
@@ -71,14 +72,14 @@ def run_exchange(config: ExchangeConfig, console: Console | None = None) -> list
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}: {about['cpu']}, "
         where += f"{about['cores']} cores, torch {about['torch']}; medians of {config.repeats} samples.\n\n"
-        MARKERS.write(config.docs, f"{where}{fenced([config.command])}\n\n{grid.to_markdown()}")
+        MARKERS.write(config.docs, f"{where}{fenced([command_line()])}\n\n{grid.to_markdown()}")
     return records
 
 
 def at_place(hosts: int, rate: str, config: ExchangeConfig, isolation: Isolation) -> list[ExchangeRecord]:
     with registry.scratch() as scratch:
         told, answer, log = (scratch / name for name in ("task.json", "answer.jsonl", "lab.log"))
-        told.write_text(ExchangeTask(config.numel, config.repeats, INTERFACE, str(answer)).to_json(), encoding="utf-8")
+        told.write_text(to_json(ExchangeTask(config.numel, config.repeats, INTERFACE, str(answer))), encoding="utf-8")
         lab = LabConfig(command=(sys.executable, *WORKER, str(told)), hosts=hosts, rate=rate)
         plan = plan_of(lab, networked=True, port=free_port(isolation), ours=True)
         with log.open("wb") as output, running(plan, isolation, output) as process:

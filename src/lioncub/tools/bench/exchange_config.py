@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import shlex
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from lioncub.errors import ConfigError
@@ -43,19 +41,6 @@ class ExchangeConfig:
     def records(self) -> Path:
         return self.out / "exchange.jsonl"
 
-    @property
-    def command(self) -> str:
-        """The command of this run."""
-        words = ["lioncub", "bench", "exchange"]
-        usual = ExchangeConfig()
-        for name in ("numel", "repeats", "out"):
-            if getattr(self, name) != getattr(usual, name):
-                words += [f"--{name}", str(getattr(self, name))]
-        for name in ("hosts", "rates"):
-            if getattr(self, name) != getattr(usual, name):
-                words += [f"--{name}", ",".join(map(str, getattr(self, name)))]
-        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))
-
 
 @dataclass(frozen=True)
 class ExchangeTask:
@@ -65,11 +50,4 @@ class ExchangeTask:
     repeats: int
     interface: str
     answer: str
-    """The file into which host 0 writes a line for each way."""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> ExchangeTask:
-        return cls(**json.loads(text))
+    """Where host 0 writes a line for each way."""

@@ -18,6 +18,7 @@ import torch.distributed as dist
 
 from lioncub.codecs import Vote
 from lioncub.collectives import collective_from
+from lioncub.records import from_json
 from lioncub.step.buckets import Bucket, plan_buckets
 from lioncub.step.in_flight import Exchanges, InFlight
 from lioncub.step.parameters import Slot
@@ -130,7 +131,7 @@ def timed(way: Way, interface: str) -> tuple[float, int]:
 
 
 def main() -> None:
-    task = ExchangeTask.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    task = from_json(Path(sys.argv[1]).read_bytes(), ExchangeTask)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", timeout=timedelta(seconds=300))
     torch.manual_seed(dist.get_rank())

@@ -7,7 +7,6 @@ standard library's source from the eight before it.
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,7 +24,7 @@ from lioncub.kernels.layout import Ballot, Layout, Span
 from lioncub.tools.data.stdlib import load_stdlib
 from lioncub.tools.reporting.docs import Markers, fenced
 from lioncub.tools.reporting.grid import Grid
-from lioncub.tools.reporting.machine import machine
+from lioncub.tools.reporting.machine import command_line, machine
 
 MARKERS = Markers("hostile")
 CODECS: dict[str, Codec] = {"vote": Vote(), "mean": Mean(), "dense": Dense()}
@@ -55,21 +54,10 @@ class HostileConfig:
         if self.docs is not None:
             MARKERS.check(self.docs)
 
-    @property
-    def command(self) -> str:
-        """The command of this run."""
-        usual, words = HostileConfig(), ["lioncub", "bench", "hostile"]
-        for name in ("most_liars", "steps", "seeds", "out"):
-            if getattr(self, name) != getattr(usual, name):
-                words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        if self.workers != usual.workers:
-            words += ["--workers", ",".join(map(str, self.workers))]
-        return shlex.join(words + (["--docs", str(self.docs)] if self.docs else []))
-
 
 @dataclass(frozen=True)
 class Trial:
-    """One training run with some liars, and its final loss."""
+    """One training run among liars, and the loss it ended with."""
 
     codec: str
     attack: str
@@ -86,7 +74,7 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[T
     text = load_stdlib().train.long()
     todo = list(trials(config))
     done = [train(trial, text, config.steps) for trial in track(todo, "training", console=console, transient=True)]
-    about = {**machine(), "command": config.command}
+    about = {**machine(), "command": command_line()}
     path = config.out / "hostile.jsonl"
     path.write_text("".join(json.dumps({**asdict(trial), **about}) + "\n" for trial in done), encoding="utf-8")
     grids = [table(done, attack, starting_loss(text)) for attack in ATTACKS]
@@ -96,7 +84,7 @@ def run_hostile(config: HostileConfig, console: Console | None = None) -> list[T
     if config.docs is not None:
         where = f"Measured on {about['date']} at commit {about['commit'] or 'unknown'}, torch {about['torch']}; "
         where += f"means over {_plural(config.seeds, 'seed')}, after {_plural(config.steps, 'step')}.\n\n"
-        where += f"{fenced([config.command])}\n\n"
+        where += f"{fenced([command_line()])}\n\n"
         MARKERS.write(config.docs, where + "\n".join(grid.to_markdown() for grid in grids))
     return done
 

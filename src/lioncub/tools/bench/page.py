@@ -8,8 +8,8 @@ import plotly.graph_objects as go
 
 from lioncub.tools.bench.docs import sentence
 from lioncub.tools.bench.records import Record
-from lioncub.tools.reporting.grid import Grid, paragraph
-from lioncub.tools.reporting.page import COLOURS, Plot, document, drawn, figure, plots
+from lioncub.tools.reporting.grid import Grid
+from lioncub.tools.reporting.page import COLOURS, Plot, document, drawn, figure
 
 
 def page(records: Sequence[Record], grids: Sequence[Grid], about: Mapping[str, object]) -> str:
@@ -26,8 +26,15 @@ def page(records: Sequence[Record], grids: Sequence[Grid], about: Mapping[str, o
             else bars(chosen, f"threads: {threads}, percent of the memory ceiling", lambda record: record.percent)
         )
         figures.append(Plot(name=f"plot-{len(figures)}", views=[drawing]))
-    parts = [paragraph(sentence(about)), paragraph(str(about["command"])), plots(figures)]
-    return document("lioncub bench kernels", "Kernels", [*parts, *(grid.to_html() for grid in grids)])
+    return document(
+        "bench.html",
+        "lioncub bench kernels",
+        "Kernels",
+        sentence=sentence(about),
+        command=str(about["command"]),
+        figures=figures,
+        grids=grids,
+    )
 
 
 def bars(records: Sequence[Record], title: str, length: Callable[[Record], float]) -> go.Figure:

@@ -26,7 +26,7 @@ from lioncub.tools.bench.small_cases import small_cases
 from lioncub.tools.bench.step_cases import missing_rivals, step_cases
 from lioncub.tools.bench.tables import tables
 from lioncub.tools.reporting.extra import why_no_page
-from lioncub.tools.reporting.machine import machine
+from lioncub.tools.reporting.machine import command_line, machine
 
 
 def run_bench(config: BenchConfig, console: Console | None = None) -> list[Record]:
@@ -75,7 +75,7 @@ def make_room(out: Path) -> None:
 def describe(config: BenchConfig) -> dict[str, object]:
     """The conditions of all figures of a run; the load is the number of other runnable processes at its start."""
     sizes = {"kernel_numel": config.numel, "repeats": config.repeats, "rounds": config.rounds, "quick": config.quick}
-    return {**machine(), "load": round(os.getloadavg()[0], 2), "command": config.command, **sizes}
+    return {**machine(), "load": round(os.getloadavg()[0], 2), "command": command_line(), **sizes}
 
 
 def parts(config: BenchConfig, bodies: Sequence[str]) -> Iterator[list[Case]]:

@@ -32,42 +32,38 @@ POWERSGD_START = 2
 """Steps before it begins to compress: the fewest that torch allows. They belong to the warm-up."""
 
 
-def ddp(model: nn.Module, bucket_cap_mb: int | None = None) -> DistributedDataParallel:
-    return DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_cap_mb)
+def lion(model: nn.Module, given: Hyperparameters) -> Optimizer:
+    return Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
 
 
-def ddp_lion(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    return ddp(model), Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
-
-
-def ddp_adamw(model: nn.Module, given: Hyperparameters) -> tuple[DistributedDataParallel, Optimizer]:
+def adamw(model: nn.Module, given: Hyperparameters) -> Optimizer:
     decay = given.weight_decay * given.lr / given.adamw_lr  # so that weights shrink by the same factor
-    return ddp(model), AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=decay, fused=True)
+    return AdamW(model.parameters(), lr=given.adamw_lr, weight_decay=decay, fused=True)
 
 
-def ddp_adamw_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    wrapped, optimizer = ddp_adamw(model, given)
-    wrapped.register_comm_hook(None, fp16_compress_hook)
-    return wrapped, optimizer
+def ddp(
+    optimizer: Callable[[nn.Module, Hyperparameters], Optimizer],
+    hook: Callable[[Any, Any], Any] | None = None,
+    state: Callable[[], object] = lambda: None,
+    bucket_cap_mb: int | None = None,
+) -> Build:
+    """torch's data parallel training, with one of its communication hooks or without."""
+
+    def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
+        wrapped = DistributedDataParallel(model, gradient_as_bucket_view=True, bucket_cap_mb=bucket_cap_mb)
+        if hook is not None:
+            wrapped.register_comm_hook(state(), hook)
+        return wrapped, optimizer(model, given)
+
+    return build
 
 
-def ddp_fp16(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    wrapped, optimizer = ddp(model), Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
-    wrapped.register_comm_hook(None, fp16_compress_hook)
-    return wrapped, optimizer
-
-
-def ddp_powersgd(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    # One bucket: the hook's exchanges of several would meet in another order on each host, which aborts inside gloo.
-    wrapped = ddp(model, ONE_BUCKET_MB)
-    optimizer = Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
-    state = PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
-    wrapped.register_comm_hook(state, powerSGD_hook)
-    return wrapped, optimizer
+def powersgd_state() -> PowerSGDState:
+    return PowerSGDState(None, matrix_approximation_rank=POWERSGD_RANK, start_powerSGD_iter=POWERSGD_START)
 
 
 def alone(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-    return model, Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    return model, lion(model, given)
 
 
 def ours(kind: type[DistributedLion], **settings: Any) -> Build:
@@ -82,11 +78,12 @@ def ours(kind: type[DistributedLion], **settings: Any) -> Build:
 
 BUILDERS: dict[str, Build] = {
     COMPUTE_ALONE: alone,
-    BASELINE: ddp_lion,
-    ADAMW: ddp_adamw,
-    "ddp-adamw-fp16": ddp_adamw_fp16,
-    "ddp-fp16": ddp_fp16,
-    "ddp-powersgd": ddp_powersgd,
+    BASELINE: ddp(lion),
+    ADAMW: ddp(adamw),
+    "ddp-adamw-fp16": ddp(adamw, fp16_compress_hook),
+    "ddp-fp16": ddp(lion, fp16_compress_hook),
+    # One bucket: the hook's exchanges of several would meet in another order on each host, which aborts inside gloo.
+    "ddp-powersgd": ddp(lion, powerSGD_hook, powersgd_state, ONE_BUCKET_MB),
     "server": ours(DistributedLion, codec=Vote(), collective="server"),
     "vote": ours(DistributedLion, codec=Vote()),
     "mean": ours(DistributedLion, codec=Mean()),

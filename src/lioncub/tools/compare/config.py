@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -114,11 +113,3 @@ class WorkerConfig:
     interface: str
     """The interface whose bytes are counted; empty on loopback."""
     journal: str
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> WorkerConfig:
-        values = json.loads(text)
-        return cls(**(values | {"methods": tuple(values["methods"])}))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any, TextIO
 from rich.console import Console
 
 from lioncub.errors import ConfigError
+from lioncub.records import to_json
 from lioncub.tools.compare.config import CompareConfig, Condition, WorkerConfig
 from lioncub.tools.compare.errors import CompareError
 from lioncub.tools.compare.methods import BASELINE, COMPUTE_ALONE, METHODS
@@ -29,7 +29,7 @@ from lioncub.tools.lab.isolation import Isolation, find_isolation
 from lioncub.tools.lab.plan import INTERFACE, plan_of
 from lioncub.tools.lab.session import free_port, running
 from lioncub.tools.reporting.lines import append_line
-from lioncub.tools.reporting.machine import machine
+from lioncub.tools.reporting.machine import command_line, machine
 
 POLL_SECONDS = 0.2
 WORKER = ("-m", "lioncub.tools.compare.worker")
@@ -88,7 +88,7 @@ class Comparison:
     def __init__(self, config: CompareConfig, isolation: Isolation, job: Job) -> None:
         self.config, self.isolation, self.job = config, isolation, job
         self.machine = machine()
-        self.command = shlex.join(["lioncub", *sys.argv[1:]])
+        self.command = command_line()
         self.run = f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S} UTC {secrets.token_hex(3)}"
 
     def cells(self) -> list[Cell]:
@@ -158,7 +158,7 @@ class Comparison:
                 interface=INTERFACE if self.isolation.networked else "",
                 journal=str(journal),
             )
-            (scratch / "config.json").write_text(told.to_json(), encoding="utf-8")
+            (scratch / "config.json").write_text(to_json(told), encoding="utf-8")
             command = (sys.executable, *WORKER, str(scratch / "config.json"))
             lab = LabConfig(command=command, hosts=condition.hosts, rate=condition.rate)
             plan = plan_of(lab, networked=self.isolation.networked, port=free_port(self.isolation), ours=True)

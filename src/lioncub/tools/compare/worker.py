@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub import DistributedLion
+from lioncub.records import from_json
 from lioncub.tools.compare.builders import BUILDERS, Hyperparameters
 from lioncub.tools.compare.config import WorkerConfig
 from lioncub.tools.compare.errors import CompareError
@@ -198,7 +199,7 @@ def largest_of(figures: list[float]) -> list[float]:
 
 
 def main() -> None:
-    config = WorkerConfig.from_json(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    config = from_json(Path(sys.argv[1]).read_bytes(), WorkerConfig)
     job = load_job(config.settings["job"], text=config.settings["data"])
     dist.init_process_group("gloo", timeout=GROUP_TIMEOUT)
     file = open(config.journal, "a", encoding="utf-8") if dist.get_rank() == 0 else None  # noqa: SIM115

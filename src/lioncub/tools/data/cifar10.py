@@ -5,6 +5,7 @@ A record of a ``.bin`` file is a label and 3,072 bytes: 1,024 of red, of green, 
 
 from __future__ import annotations
 
+import io
 import json
 import pickletools
 from collections.abc import Callable
@@ -13,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from lioncub.tools.data import png
 from lioncub.tools.data.archives import SLACK_BYTES, open_tar, read_at_most
 from lioncub.tools.data.dataset import DataSet, Found
 from lioncub.tools.data.files import Bytes, DataFile, Files, as_bytes, map_file, reading
@@ -66,10 +66,22 @@ def read_package(path: Path) -> Files:
         labels = [*json.loads(found[TRAIN_LABELS]), *json.loads(found[TEST_LABELS])]
         files = {}
         for index, (batch, name) in enumerate(zip(BATCHES, images, strict=True)):
-            image = png.decode(found.pop(name), batch_bytes())
-            planes = image.reshape(-1, 1024, 3).transpose(0, 2, 1).reshape(-1, PIXELS)
+            planes = decode(found.pop(name)).transpose(0, 2, 1).reshape(-1, PIXELS)
             files[file_name(batch)] = records(labels[index * RECORDS : (index + 1) * RECORDS], planes)
         return files
+
+
+def decode(png: bytes) -> Bytes:
+    """The pixels ``[images, 1024, 3]`` of a PNG; ValueError for one of another kind or size, before it is unpacked."""
+    from PIL import Image  # here: the extra data, which the other forms do not need
+
+    try:
+        with Image.open(io.BytesIO(png), formats=["PNG"]) as image:
+            if (image.mode, image.size) != ("RGB", (PIXELS // 3, RECORDS)):
+                raise ValueError(f"a PNG of {image.mode} {image.size}, not the published one")
+            return np.asarray(image)
+    except (SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"a damaged PNG: {error}") from error
 
 
 def read_pickles(folder: Path) -> Files:
@@ -98,7 +110,7 @@ def read_pickle(path: Path) -> Bytes:
 
 
 def batch_bytes() -> int:
-    """Of a ``.bin`` file, and of an image's rows with their filters."""
+    """Of a ``.bin`` file."""
     return RECORDS * RECORD_BYTES
 
 

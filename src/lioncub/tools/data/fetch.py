@@ -10,6 +10,7 @@ from lioncub.tools.data.dataset import DataSet, Found, cache_folder
 from lioncub.tools.data.download import download
 from lioncub.tools.data.errors import DataDamagedError, DataMissingError, FetchError
 from lioncub.tools.data.packages import fetch_package
+from lioncub.tools.reporting.extra import why_no_fetch
 
 
 class Watcher:
@@ -47,6 +48,8 @@ def fetch(dataset: DataSet, *, folder: Path | None = None, cache: Path | None = 
             return str(found.path)
         watcher.failed(f"there is none in {folder}")
 
+    if problem := why_no_fetch():
+        raise FetchError(problem)
     reasons = []
     for get in (from_official_place, from_package):
         with tempfile.TemporaryDirectory(prefix="lioncub-data-") as scratch:

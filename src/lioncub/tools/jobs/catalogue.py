@@ -38,50 +38,35 @@ class Recipe:
     """The pretraining, whose weights are kept in the cache."""
 
 
-def _gpt(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
-    build = partial(ByteGPT, width=width, layers=layers, heads=heads, context=CONTEXT)
-    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr)
+def _text(model: Callable[..., nn.Module], lr: float, adamw_lr: float, text: str = "auto", **sizes: int) -> Recipe:
+    build = partial(model, context=CONTEXT, **sizes)
+    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text=text)
 
 
-def _gpt2(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
-    build = partial(GPT2, width=width, layers=layers, heads=heads, context=CONTEXT)
-    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
-
-
-def _llama(width: int, mlp_width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
-    build = partial(Llama, width=width, mlp_width=mlp_width, layers=layers, heads=heads, context=CONTEXT)
-    return Recipe(kind="text", build=build, lr=lr, adamw_lr=adamw_lr, text="stdlib")
-
-
-def _vit(width: int, layers: int, heads: int, lr: float, adamw_lr: float) -> Recipe:
-    return Recipe(kind="images", build=partial(ViT, width=width, layers=layers, heads=heads), lr=lr, adamw_lr=adamw_lr)
-
-
-def _resnet(width: int, blocks: int, stride: int, lr: float, adamw_lr: float) -> Recipe:
-    build = partial(ResNet, width=width, blocks=blocks, stride=stride)
-    return Recipe(kind="images", build=build, lr=lr, adamw_lr=adamw_lr)
+def _images(model: Callable[..., nn.Module], lr: float, adamw_lr: float, **sizes: int) -> Recipe:
+    return Recipe(kind="images", build=partial(model, **sizes), lr=lr, adamw_lr=adamw_lr)
 
 
 JOBS = {
-    "gpt-230k": _gpt(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
+    "gpt-230k": _text(ByteGPT, 1e-3, 3e-3, width=64, layers=4, heads=4),
     "gpt-230k-finetune": replace(
-        _gpt(width=64, layers=4, heads=4, lr=3e-4, adamw_lr=1e-3),
+        _text(ByteGPT, 3e-4, 1e-3, width=64, layers=4, heads=4),
         text="stdlib",
         pretraining=Pretraining(job="gpt-230k"),
     ),
-    "gpt-normal-480k": _gpt2(width=96, layers=4, heads=4, lr=3e-4, adamw_lr=3e-3),
-    "llama-400k": _llama(width=96, mlp_width=256, layers=3, heads=4, lr=3e-4, adamw_lr=3e-3),
-    "vit-200k": _vit(width=64, layers=4, heads=4, lr=1e-3, adamw_lr=3e-3),
-    "resnet-170k": _resnet(width=12, blocks=1, stride=2, lr=1e-3, adamw_lr=3e-3),
-    "gpt-1m": _gpt(width=128, layers=5, heads=4, lr=1e-3, adamw_lr=3e-3),
-    "gpt-10m": _gpt(width=320, layers=8, heads=5, lr=3e-4, adamw_lr=1e-3),
-    "gpt-50m": _gpt(width=768, layers=7, heads=12, lr=1e-4, adamw_lr=5e-4),
-    "vit-1m": _vit(width=128, layers=5, heads=4, lr=3e-4, adamw_lr=1e-3),
-    "vit-10m": _vit(width=320, layers=8, heads=5, lr=1e-4, adamw_lr=5e-4),
-    "vit-19m": _vit(width=512, layers=6, heads=8, lr=1e-4, adamw_lr=5e-4),
-    "resnet-1m": _resnet(width=28, blocks=1, stride=1, lr=3e-4, adamw_lr=3e-3),
-    "resnet-10m": _resnet(width=60, blocks=2, stride=2, lr=1e-4, adamw_lr=1e-3),
-    "resnet-11m": _resnet(width=64, blocks=2, stride=1, lr=3e-4, adamw_lr=1e-3),
+    "gpt-normal-480k": _text(GPT2, 3e-4, 3e-3, text="stdlib", width=96, layers=4, heads=4),
+    "llama-400k": _text(Llama, 3e-4, 3e-3, text="stdlib", width=96, mlp_width=256, layers=3, heads=4),
+    "vit-200k": _images(ViT, 1e-3, 3e-3, width=64, layers=4, heads=4),
+    "resnet-170k": _images(ResNet, 1e-3, 3e-3, width=12, blocks=1, stride=2),
+    "gpt-1m": _text(ByteGPT, 1e-3, 3e-3, width=128, layers=5, heads=4),
+    "gpt-10m": _text(ByteGPT, 3e-4, 1e-3, width=320, layers=8, heads=5),
+    "gpt-50m": _text(ByteGPT, 1e-4, 5e-4, width=768, layers=7, heads=12),
+    "vit-1m": _images(ViT, 3e-4, 1e-3, width=128, layers=5, heads=4),
+    "vit-10m": _images(ViT, 1e-4, 5e-4, width=320, layers=8, heads=5),
+    "vit-19m": _images(ViT, 1e-4, 5e-4, width=512, layers=6, heads=8),
+    "resnet-1m": _images(ResNet, 3e-4, 3e-3, width=28, blocks=1, stride=1),
+    "resnet-10m": _images(ResNet, 1e-4, 1e-3, width=60, blocks=2, stride=2),
+    "resnet-11m": _images(ResNet, 3e-4, 1e-3, width=64, blocks=2, stride=1),
 }
 """Sizes in parameters, within a tenth."""
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from lioncub.tools.lab.config import LabConfig
 
@@ -42,18 +41,6 @@ class Plan:
     store: str = ""
     """The address and port of the store of torchrun's agents, on the switch; empty without torchrun."""
     counters: str = ""
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> Plan:
-        values = json.loads(text)
-        hosts = [
-            HostPlan(**(host | {name: tuple(host[name]) for name in ("shaping", "command", "identity")}))
-            for host in values.pop("hosts")
-        ]
-        return cls(hosts=tuple(hosts), **values)
 
 
 def plan_of(config: LabConfig, *, networked: bool, port: int = PORT, ours: bool = False) -> Plan:

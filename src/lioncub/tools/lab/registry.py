@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+from lioncub.records import from_json, to_json
 from lioncub.tools.lab.errors import LabError
 from lioncub.tools.lab.processes import descendants, start_time
 
@@ -49,7 +49,7 @@ def registered(holder: int) -> Iterator[None]:
     entry = Entry(os.getpid(), start_time(os.getpid()), holder, start_time(holder))
     path = folder() / f"{holder}.json"
     new = path.with_suffix(".new")
-    new.write_text(json.dumps(asdict(entry)))
+    new.write_text(to_json(entry))
     new.replace(path)
     try:
         yield
@@ -75,8 +75,8 @@ def _clean_labs(dry_run: bool) -> list[str]:
     would = "would have " if dry_run else ""
     for path in sorted(folder().glob("*.json")):
         try:
-            entry = Entry(**json.loads(path.read_text()))
-        except (ValueError, TypeError):
+            entry = from_json(path.read_bytes(), Entry)
+        except ValueError:
             lines.append(f"{would}removed {path.name}, which could not be read")
             if not dry_run:
                 path.unlink(missing_ok=True)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import IO
 
+from lioncub.records import to_json
 from lioncub.tools.lab import registry
 from lioncub.tools.lab.isolation import Isolation
 from lioncub.tools.lab.network import outer_command
@@ -41,7 +42,7 @@ def running(plan: Plan, isolation: Isolation, output: IO[bytes] | None = None) -
     )
     try:
         with registry.registered(process.pid):
-            tell(process, plan.to_json())
+            tell(process, to_json(plan))
             yield process
     finally:
         stop(process)

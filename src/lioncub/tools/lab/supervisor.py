@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import NoReturn, TextIO
 
+from lioncub.records import from_json
 from lioncub.tools.lab.counters import Counters, read_counters
 from lioncub.tools.lab.errors import LabError
 from lioncub.tools.lab.network import (
@@ -111,7 +112,7 @@ def main() -> None:
     told = sys.stdin.readline()
     if not told:  # the parent process has ended
         sys.exit(STOPPED)
-    plan = Plan.from_json(told)
+    plan = from_json(told, Plan)
     hosts = [Host(index, host, networked=plan.networked) for index, host in enumerate(plan.hosts)]
     stop = threading.Event()
     threading.Thread(target=watch, args=(sys.stdin, stop), daemon=True).start()

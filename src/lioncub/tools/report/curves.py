@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import plotly.graph_objects as go
@@ -30,6 +31,9 @@ SPLIT = {"compute": "#3f8fd2", "wait": "#e07b39", "update": "#2ca58d"}
 LOG_FROM = 8.0
 """Axes are logarithmic where the ends of the curves are further apart than this factor."""
 
+MOST_DECADES = 2.0
+"""Up to so many, a logarithmic axis has labels at 1, 2 and 5, which lie on one another on a phone beyond."""
+
 
 def loss_by_time(place: Place) -> go.Figure | None:
     return _losses(place, "seconds of training", "%{x:,.3~r} s", lambda point: point.seconds)
@@ -37,6 +41,10 @@ def loss_by_time(place: Place) -> go.Figure | None:
 
 def loss_by_bytes(place: Place) -> go.Figure | None:
     return _losses(place, "bytes that host 0 sent", "%{x:.3~s}B", lambda point: point.bytes_sent)
+
+
+def loss_by_step(place: Place) -> go.Figure | None:
+    return _losses(place, "steps", "%{x:,} steps", lambda point: point.step)
 
 
 def step_split(place: Place) -> go.Figure | None:
@@ -163,8 +171,11 @@ def _decided(result: go.Figure, axis: str) -> go.Figure:
     """With a logarithmic axis where the curves' ends need one, and all values allow it."""
     curves = [[value for value in trace[axis] if value is not None] for trace in result.data]
     ends = [curve[-1] for curve in curves if curve]
-    positive = all(value > 0 for curve in curves for value in curve)
-    if ends and positive and max(ends) > LOG_FROM * min(ends):
-        result.update_layout({f"{axis}axis": {"type": "log"} | ({"dtick": "D2"} if axis == "y" else {})})
+    values = [value for curve in curves for value in curve]
+    if ends and min(values) > 0 and max(ends) > LOG_FROM * min(ends):
+        decades = math.log10(max(values) / min(values))
+        crowded = axis == "x" and decades > MOST_DECADES
+        ticks = math.ceil(decades / 6) if crowded else "D2"
+        result.update_layout({f"{axis}axis": {"type": "log", "dtick": ticks}})
     result.update_layout(legend_uirevision="same")
     return result

@@ -40,15 +40,6 @@ class Grid:
             table.add_row(*map(_rich, row))
         return table
 
-    def to_html(self) -> str:
-        links: Sequence[str | None] = self.links or [None] * len(self.rows)
-        views: Sequence[int | None] = self.views or [None] * len(self.rows)
-        parts = zip(self.rows, links, views, strict=True)
-        rows = _html_row("th", self.headings) + "".join(_html_row("td", *part) for part in parts)
-        title = f"<h2>{escape(self.title)}</h2>\n" if self.title else ""
-        note = paragraph(self.note) if self.note else ""
-        return f'{title}<div class="scroll"><table>{rows}</table></div>\n{note}'
-
     def to_markdown(self) -> str:
         rule = ["---" if index < self.num_texts else "---:" for index in range(len(self.headings))]
         rows = [_markdown_row(row) for row in (self.headings, rule, *self.rows)]
@@ -57,23 +48,9 @@ class Grid:
         return "\n".join([*title, *rows, *note]) + "\n"
 
 
-def paragraph(text: str, kind: str = "", view: int | None = None) -> str:
-    """Text; ``kind`` is its class on the page, ``view`` the one it belongs to."""
-    attributes = (f' class="{escape(kind)}"' if kind else "") + ("" if view is None else f' data-view="{view}"')
-    return f"<p{attributes}>{escape(text)}</p>\n"
-
-
 def _rich(text: str, style: str = "") -> Text:
     """As it is: no markup is read in it, and no terminal obeys it."""
     return Text(lines(text), style)
-
-
-def _html_row(tag: str, texts: Sequence[str], link: str | None = None, view: int | None = None) -> str:
-    (first, _, second), *others = texts[0].partition("\n"), *map(escape, texts[1:])
-    title = escape(first) if link is None else f'<a href="{escape(link)}">{escape(first)}</a>'
-    cells = [f'{title}<br><span class="soft">{escape(second)}</span>' if second else title, *others]
-    start = "<tr>" if view is None else f'<tr data-view="{view}">'
-    return start + "".join(f"<{tag}>{cell}</{tag}>" for cell in cells) + "</tr>\n"
 
 
 def _markdown_row(texts: Sequence[str]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -32,6 +34,11 @@ def machine() -> dict[str, str | int]:
         "commit": commit(Path(lioncub.__file__)),
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
     }
+
+
+def command_line() -> str:
+    """What was typed, to be typed again."""
+    return shlex.join(["lioncub", *sys.argv[1:]])
 
 
 def cpu_model(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:

@@ -9,11 +9,6 @@ STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 
 
-def resident_bytes() -> int | None:
-    """In use now; None where the system does not say."""
-    return _status("VmRSS")
-
-
 def peak_bytes() -> int | None:
     """The most that was in use since the start, or since :func:`reset_peak`."""
     return _status("VmHWM")

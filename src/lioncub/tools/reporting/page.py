@@ -1,43 +1,34 @@
 """Results as one HTML file that needs nothing but itself, light or dark as its reader's system is.
 
-Figures are JSON in the page; `page.js` draws them. The page's policy lets nothing else run, and nothing be fetched.
+Figures are plotly's JSON in the page; `page.js` draws them. The page's policy lets nothing else run, and nothing be
+fetched.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from base64 import b64encode
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from html import escape
-from pathlib import Path
-from string import Template
 from typing import Any
 
 import plotly.graph_objects as go
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.io.json import to_json_plotly
 from plotly.offline import get_plotlyjs
 
 COLOURS = ("#e07b39", "#3f8fd2", "#2ca58d", "#b05fc3", "#c9a227")
 
-PAGE = Template("""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="$policy">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>$style</style>
-$sheets<script>$plotlyjs</script>
-</head>
-<body>
-<h1>$heading</h1>
-$parts
-<script>$script</script>
-</body>
-</html>
-""")
+TEMPLATES = Environment(
+    loader=PackageLoader("lioncub.tools.reporting"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,18 +40,18 @@ class Plot:
     caption: str = ""
 
 
-def document(title: str, heading: str, parts: Iterable[str]) -> str:
-    """The whole file. The parts are HTML already: what :func:`plots`, ``paragraph`` and ``Grid.to_html`` return."""
-    style, script, plotlyjs = _beside("page.css"), _beside("page.js"), get_plotlyjs()
-    return PAGE.substitute(
-        policy=escape(policy(scripts=[plotlyjs, script], styles=[style, ""])),
-        title=escape(title),
-        heading=escape(heading),
+def document(template: str, title: str, heading: str, **values: Any) -> str:
+    """The whole file, from one of the templates and what it shows."""
+    style, script, plotlyjs = _source("page.css"), _source("page.js"), Markup(get_plotlyjs())
+    return TEMPLATES.get_template(template).render(
+        values,
+        title=title,
+        heading=heading,
+        policy=policy(scripts=[plotlyjs, script], styles=[style, ""]),
         style=style,
-        sheets="".join(f'<style id="{escape(name)}"></style>\n' for name in _sheets(plotlyjs)),
-        plotlyjs=plotlyjs,
         script=script,
-        parts="".join(parts),
+        plotlyjs=plotlyjs,
+        sheets=_sheets(plotlyjs),
     )
 
 
@@ -72,25 +63,13 @@ def policy(*, scripts: Sequence[str], styles: Sequence[str]) -> str:
     )
 
 
-def plots(figures: Iterable[Plot]) -> str:
-    """Figures side by side."""
-    shown = list(figures)
-    frames = "".join(map(_frame, shown))
-    data = [{"name": plot.name, "views": [view and view.to_plotly_json() for view in plot.views]} for plot in shown]
-    script = f'<script type="application/json" class="figures">{embedded(data)}</script>'
-    return f'<div class="plots">{frames}</div>\n{script}\n'
+def data(figures: Iterable[Plot]) -> Markup:
+    """Figures as JSON that can stand in a script element whatever its strings hold."""
+    shown = [{"name": plot.name, "views": list(plot.views)} for plot in figures]
+    return Markup(to_json_plotly(shown, engine="json"))
 
 
-def chooser(label: str, views: Sequence[str]) -> str:
-    """What picks the view; the first one at first. An element with ``data-view="1"`` is shown with the second only."""
-    options = "".join(f"<option>{escape(view)}</option>" for view in views)
-    return f'<label class="chooser">{escape(label)} <select id="view" autocomplete="off">{options}</select></label>\n'
-
-
-def embedded(data: object) -> str:
-    """JSON that can stand in a script element whatever its strings hold."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))  # ASCII: other characters are escaped already
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+TEMPLATES.filters["data"] = data
 
 
 def drawn(text: str) -> str:
@@ -113,8 +92,8 @@ def figure(*, xaxis: dict[str, Any], yaxis: dict[str, Any], height: int = 440) -
     )
 
 
-def _beside(name: str) -> str:
-    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+def _source(name: str) -> Markup:
+    return Markup(TEMPLATES.loader.get_source(TEMPLATES, name)[0]) if TEMPLATES.loader else Markup()
 
 
 def _sheets(plotlyjs: str) -> list[str]:
@@ -127,8 +106,3 @@ def _sheets(plotlyjs: str) -> list[str]:
 
 def _hash(text: str) -> str:
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-def _frame(plot: Plot) -> str:
-    caption = f"<figcaption><h3>{escape(plot.caption)}</h3></figcaption>" if plot.caption else ""
-    return f'<figure>{caption}<div class="plot" id="{escape(plot.name)}"></div></figure>\n'

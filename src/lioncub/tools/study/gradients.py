@@ -1,4 +1,4 @@
-"""The workers' gradients, one after another or many in one pass."""
+"""The workers' gradients, one after another."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, grad_and_value, vmap
-from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.func import functional_call
 
 from lioncub.tools.jobs.job import Job
 
@@ -17,34 +16,24 @@ Batch = tuple[Tensor, Tensor]
 
 
 class Replica:
-    """The model where gradients are computed, in float32: itself, or a copy that follows it."""
+    """The model where gradients are computed: itself, or a copy that follows it on another device."""
 
-    def __init__(self, source: nn.Module, device: torch.device, at_once: int = 1) -> None:
+    def __init__(self, source: nn.Module, device: torch.device) -> None:
         self.source = source
         self.device = device
-        self.at_once = at_once
-        as_it_is = device.type == "cpu" and all(param.dtype == torch.float32 for param in source.parameters())
-        self.model = source if as_it_is else self.copied()
+        self.model = source if device.type == "cpu" else self.copied()
 
     def copied(self) -> nn.Module:
-        return deepcopy(self.source).to(self.device, torch.float32)
+        return deepcopy(self.source).to(self.device)
 
     def gradients(
         self, job: Job, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]] | None = None
     ) -> Iterator[tuple[float, list[Tensor]]]:
         """Each worker's loss and gradients, on the CPU; at its own ``weights``, where workers have such."""
         there = [(inputs.to(self.device), targets.to(self.device)) for inputs, targets in batches]
-        for loss, gradients in self._passes(job, there, weights):
+        passes = one_by_one(job, self.model, there) if weights is None else apart(job, self.model, there, weights)
+        for loss, gradients in passes:
             yield loss, [gradient.cpu() for gradient in gradients]
-
-    def _passes(
-        self, job: Job, batches: Sequence[Batch], weights: Sequence[Sequence[Tensor]] | None
-    ) -> Iterator[tuple[float, list[Tensor]]]:
-        if weights is not None:
-            return apart(job, self.model, batches, weights)
-        if self.at_once > 1:
-            return together(job, self.model, batches, at_once=self.at_once)
-        return one_by_one(job, self.model, batches)
 
     @torch.no_grad()
     def follow(self) -> None:
@@ -71,24 +60,6 @@ def apart(
         params = [weight.to(device).detach().requires_grad_() for weight, device in zip(own, devices, strict=True)]
         loss = job.loss(_bound(model, dict(zip(names, params, strict=True))), inputs, targets)
         yield float(loss.detach()), list(torch.autograd.grad(loss, params))
-
-
-def together(
-    job: Job, model: nn.Module, batches: Sequence[Batch], *, at_once: int = 8
-) -> Iterator[tuple[float, list[Tensor]]]:
-    """The same to within rounding, ``at_once`` workers in a pass: so many gradients are in memory at a time."""
-    params = {name: param.detach() for name, param in model.named_parameters()}
-
-    def loss_of(values: dict[str, Tensor], inputs: Tensor, targets: Tensor) -> Tensor:
-        return job.loss(_bound(model, values), inputs, targets)
-
-    passes = vmap(grad_and_value(loss_of), in_dims=(None, 0, 0))
-    for start in range(0, len(batches), at_once):
-        inputs, targets = (torch.stack(parts) for parts in zip(*batches[start : start + at_once], strict=True))
-        with sdpa_kernel(SDPBackend.MATH):  # the fused one cannot be batched
-            gradients, losses = passes(params, inputs, targets)
-        for row, loss in enumerate(losses.tolist()):
-            yield loss, [gradients[name][row] for name in params]
 
 
 def _bound(model: nn.Module, values: dict[str, Tensor]) -> nn.Module:

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import groupby
 
 import torch
 from torch import Tensor
 
 from lioncub import kernels, reference
-from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
+from lioncub.codecs import Codec
 from lioncub.errors import ConfigError
-from lioncub.kernels import Move, Part, UpdateVector, noise_key
+from lioncub.kernels import Move, Part, UpdateVector
 from lioncub.kernels.layout import Ballot, Layout, Span
 from lioncub.kernels.torch_ops import blend_
 from lioncub.momentum.memory import Memory, beta2_at, lr_at, share, usual_warmup
 from lioncub.momentum.policy import MomentumSync, divergence, sample
-from lioncub.reference import Combiner
 from lioncub.tools.study.errors import DivergedError
 from lioncub.tools.study.method import Method
 
@@ -58,8 +56,6 @@ class VirtualLion(Method):
         memory: Memory = "growing",
         warmup: int | None = None,
         momentum_sync: MomentumSync | None = None,
-        momentum_dtype: torch.dtype = torch.float32,
-        stochastic_rounding: bool = False,
         watch: bool = False,
         seed: int = 0,
     ) -> None:
@@ -70,9 +66,8 @@ class VirtualLion(Method):
         self.betas = betas
         self.memory = share(memory)
         self.warmup = usual_warmup(betas[1], memory) if warmup is None else warmup
-        self.stochastic_rounding = stochastic_rounding
         shapes = [param.numel() for param in self.params]
-        self.momenta = [[torch.zeros(numel, dtype=momentum_dtype) for numel in shapes] for _ in range(workers)]
+        self.momenta = [[torch.zeros(numel) for numel in shapes] for _ in range(workers)]
         self.rates = [1.0] * len(self.params)
         """Times the learning rate, tensor by tensor."""
         self.buckets = self._in_buckets(codec if callable(codec) else lambda _: codec)
@@ -105,11 +100,11 @@ class VirtualLion(Method):
             sent += encoded.payload.nbytes
         if self.exact is not None:
             for total, m, g in zip(self.exact, momenta, flat, strict=True):
-                total += blend_(m.to(torch.float32, copy=True), g, beta1, 1 - beta1)
+                total += blend_(m.clone(), g, beta1, 1 - beta1)
         if self.meeting:
             sent += self.meeting.sample(worker, momenta, self.steps)
         for m, g in zip(momenta, flat, strict=True):
-            m.copy_(blend_(m.float() if m.dtype != torch.float32 else m, g, beta2, 1 - beta2))
+            blend_(m, g, beta2, 1 - beta2)
         if self.meeting:
             sent += self.meeting.send(worker, momenta, self.steps)
         return sent
@@ -132,10 +127,9 @@ class VirtualLion(Method):
         combined = bucket.codec.combine(payloads, ballot)
         moves = []
         for index, start in zip(bucket.members, bucket.layout.starts, strict=True):
-            noise = noise_key(self.seed, index, self.steps) if self.stochastic_rounding else None
             own = lr * self.rates[index]
             decay = 1 - own * self.weight_decay
-            moves.append(Move(self.params[index].view(-1), start, own, decay, self.workers, noise=noise))
+            moves.append(Move(self.params[index].view(-1), start, own, decay, self.workers))
         kernels.apply_(moves, bucket.codec.direction(combined, ballot))
         if self.exact is not None:
             self._compare(bucket, bucket.codec.decode(combined, ballot), self.exact)
@@ -222,64 +216,3 @@ class Meeting:
         widths = [len(sample(torch.empty(self.sizes[index]))) for index in chosen]
         for index, part in zip(chosen, samples.split(widths, dim=1), strict=True):
             self.measured[index] = divergence(part.numpy())
-
-
-class ReferenceLion(Method):
-    """The same by the functions of :mod:`lioncub.reference` alone: slower, n gradients in memory, no bytes counted."""
-
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        combine: Combiner,
-        weight_decay: float,
-        betas: tuple[float, float] = (0.9, 0.99),
-        memory: float = 0.0,
-        warmup: int = 0,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
-        self.combine = combine
-        self.betas = betas
-        self.memory = memory
-        self.warmup = warmup
-        self.gradients: list[list[Tensor]] = []
-        self.momenta = [torch.zeros(workers, param.numel()) for param in self.params]
-
-    def send(self, worker: int, gradients: Sequence[Tensor]) -> int:
-        self.gradients.append([gradient.reshape(-1).clone() for gradient in gradients])
-        return 0
-
-    def move(self, lr: float) -> int:
-        for index, (param, m) in enumerate(zip(self.params, self.momenta, strict=True)):
-            g = torch.stack([own[index] for own in self.gradients])
-            x, self.momenta[index] = reference.lion_step(
-                param.view(-1),
-                m,
-                g,
-                self.steps,
-                self.combine,
-                lr=lr,
-                betas=self.betas,
-                weight_decay=self.weight_decay,
-                memory=self.memory,
-                warmup=self.warmup,
-            )
-            param.view(-1).copy_(x)
-        self.gradients = []
-        self.steps += 1
-        return 0
-
-
-def combiner(codec: Codec) -> Combiner:
-    """The reference's function for a codec."""
-    if isinstance(codec, Vote):
-        return partial(reference.vote, ties=codec.ties, zeros=codec.zeros)
-    if isinstance(codec, Mean):
-        return reference.mean
-    if isinstance(codec, Levels):
-        return partial(reference.levels, bits=codec.bits, scale=codec.scale, grid=codec.grid)
-    if isinstance(codec, Dense):
-        return partial(reference.dense, dtype=codec.dtype)
-    raise ConfigError(f"the reference has no function for {codec!r}")

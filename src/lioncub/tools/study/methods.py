@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from lioncub.codecs import Codec, Dense, Levels, Mean, Vote
@@ -20,7 +19,6 @@ from lioncub.tools.study.baselines import (
     EFSign,
     GlobalAdamW,
     GlobalLion,
-    GradDrop,
     PowerSGD,
     SignMomentum,
     Signum,
@@ -44,8 +42,6 @@ class Entry:
     label: str
     family: Family
     build: Callable[[Named, Spec], Method]
-    param_dtype: torch.dtype = torch.float32
-    """What parameters are kept in; gradients are computed in float32, at their values."""
     memories: tuple[str, ...] = ()
     """What a search tries for :attr:`Spec.memory`, besides what the method comes with."""
 
@@ -67,7 +63,6 @@ def lion(
     codec: Codec | Callable[[str], Codec],
     *,
     kind: type[VirtualLion] = VirtualLion,
-    param_dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> Entry:
     """A setting of lioncub's optimizer."""
@@ -76,7 +71,7 @@ def lion(
         given = {"weight_decay": spec.weight_decay, "seed": spec.seed, "watch": True} | lion_memory(spec) | options
         return kind(named, spec.workers, codec=codec, **given)
 
-    return Entry(label=label, family="lion", build=build, param_dtype=param_dtype)
+    return Entry(label=label, family="lion", build=build)
 
 
 def float_4(what: str, kind: type[VirtualLion] = VirtualLion, **options: Any) -> Entry:
@@ -87,14 +82,21 @@ def float_4(what: str, kind: type[VirtualLion] = VirtualLion, **options: Any) ->
 SYNC_16 = MomentumSync(every=16)
 
 
-def baseline(label: str, family: Family, method: Callable[..., Method], **options: Any) -> Entry:
-    """Somebody else's method."""
+def baseline(
+    label: str,
+    family: Family,
+    method: Callable[..., Method],
+    of_run: Callable[[Named, Spec], dict[str, Any]] = lambda *_: {},
+    memories: tuple[str, ...] = (),
+    **options: Any,
+) -> Entry:
+    """Somebody else's method; ``of_run``: the options that differ from run to run."""
 
     def build(named: Named, spec: Spec) -> Method:
-        params = [param for _, param in named]
-        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **options)
+        given = {"weight_decay": spec.weight_decay, "seed": spec.seed} | options | of_run(named, spec)
+        return method([param for _, param in named], spec.workers, **given)
 
-    return Entry(label=label, family=family, build=build)
+    return Entry(label=label, family=family, build=build, memories=memories)
 
 
 BETA2S = (0.999, 0.99, 0.98, 0.95)
@@ -108,40 +110,24 @@ def adamw(
     ``with_names``: the method is told the parameters' names.
     """
 
-    def build(named: Named, spec: Spec) -> Method:
-        betas = (0.9, float(spec.memory or beta2))
-        params = [param for _, param in named]
-        given = {"names": [name for name, _ in named]} | options if with_names else options
-        return method(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, betas=betas, **given)
+    def of_run(named: Named, spec: Spec) -> dict[str, Any]:
+        names = {"names": [name for name, _ in named]} if with_names else {}
+        return {"betas": (0.9, float(spec.memory or beta2))} | names
 
     others = tuple(str(value) for value in BETA2S if value != beta2)
-    return Entry(label=label, family="adamw", build=build, memories=others)
-
-
-def _global_lion(named: Named, spec: Spec) -> Method:
-    """With the memory that ours has."""
-    params = [param for _, param in named]
-    given = {"memory": "growing"} | lion_memory(spec)
-    return GlobalLion(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, **given)
-
-
-def _dgc(named: Named, spec: Spec) -> Method:
-    """With a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more."""
-    params = [param for _, param in named]
-    return DGC(params, spec.workers, weight_decay=spec.weight_decay, seed=spec.seed, warmup_steps=spec.steps // 10)
+    return baseline(label, "adamw", method, of_run, others, **options)
 
 
 BASELINES: dict[str, Entry] = {
-    "lion": Entry(label="global Lion", family="lion", build=_global_lion),
+    # with the memory that ours has
+    "lion": baseline("global Lion", "lion", GlobalLion, lambda _, spec: lion_memory(spec), memory="growing"),
     "adamw": adamw("global AdamW", GlobalAdamW),
     "adamw-bf16": adamw("global AdamW, bfloat16 gradients", GlobalAdamW, precision="bfloat16"),
     "terngrad": baseline("TernGrad", "sgd", TernGrad),
-    "dgc": Entry(label="DGC, 4%", family="sgd", build=_dgc),
-    "graddrop": baseline("GradDrop, 4%", "sgd", GradDrop),
-    "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum, combine="vote"),
-    "signum-mean": baseline("D-SIGNUM, mean", "lion", Signum, combine="mean"),
+    # with a tenth of the steps to warm up in, as its paper gives 4 epochs of 70 and more
+    "dgc": baseline("DGC, 4%", "sgd", DGC, lambda _, spec: {"warmup_steps": spec.steps // 10}),
+    "signum-vote": baseline("D-SIGNUM, vote", "lion", Signum),
     "ef-sign": baseline("EF-signSGD", "sgd", EFSign),
-    "powersgd": baseline("PowerSGD, rank 4", "sgd", PowerSGD),
     "powersgd-adamw": adamw("PowerSGD, rank 4, AdamW", PowerSGD),
     "local-adamw-8": adamw("AdamW, averaged every 8 steps", DiLoCo, 0.95, every=8, outer_lr=1.0, outer_momentum=0.0),
     "diloco-8": adamw("DiLoCo, every 8 steps", DiLoCo, 0.95, every=8),
@@ -159,9 +145,7 @@ BASELINES: dict[str, Entry] = {
     ),
     "sign-momentum-12": adamw("sign momentum, every 12 steps", SignMomentum, 0.95),
     "sparse-loco-32": adamw("SparseLoCo, every 32 steps", SparseLoCo, 0.95),
-    "sparse-loco-32-senders": adamw("SparseLoCo, every 32 steps, means of senders", SparseLoCo, 0.95, mean="senders"),
     "demo": baseline("DeMo", "lion", DeMo),
-    "demo-2": baseline("DeMo, second version", "lion", DeMo, beta=0.995, subtract=0.2),
 }
 
 METHODS: dict[str, Entry] = {
@@ -186,10 +170,5 @@ METHODS: dict[str, Entry] = {
     "float-4-orthogonal": float_4("orthogonal", OrthogonalLion),
     "float-4-fan-in": float_4("rates by fan-in", FanInLion),
     "float-4-beta1": float_4("β1 0.8", betas=(0.8, 0.99)),
-    "float-4-half": float_4("bfloat16 momentum", momentum_dtype=torch.bfloat16),
-    "float-4-bf16": float_4("bfloat16 parameters", param_dtype=torch.bfloat16),
-    "float-4-bf16-stochastic": float_4(
-        "bfloat16 parameters, stochastic rounding", param_dtype=torch.bfloat16, stochastic_rounding=True
-    ),
     **BASELINES,
 }

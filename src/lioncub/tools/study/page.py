@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lioncub.tools.reporting.grid import paragraph
-from lioncub.tools.reporting.page import Plot, chooser, document, plots
+from lioncub.tools.reporting.page import Plot, document
 from lioncub.tools.study.plots import PLOTS
 from lioncub.tools.study.presets import Preset
 from lioncub.tools.study.records import Run
@@ -16,16 +15,14 @@ from lioncub.tools.study.tables import table
 def page(preset: Preset, names: Sequence[str], runs: Sequence[Run]) -> str:
     """Each experiment on each task is a view of it."""
     shown = views(preset, names, runs)
-    parts = [
-        chooser("Experiment", [view.title for view in shown]),
-        *(paragraph(view.experiment.question, "lead", number) for number, view in enumerate(shown)),
-        plots(
+    return document(
+        "study.html",
+        "lioncub: does it learn as well?",
+        "Does it learn as well?",
+        views=shown,
+        figures=[
             Plot(name=name, views=[kind.draw(view.found) for view in shown], caption=kind.caption)
             for name, kind in PLOTS.items()
-        ),
-        *(
-            f'<div data-view="{number}">{table(view.title, view.found).to_html()}</div>\n'
-            for number, view in enumerate(shown)
-        ),
-    ]
-    return document("lioncub: does it learn as well?", "Does it learn as well?", parts)
+        ],
+        grids=[table(view.title, view.found) for view in shown],
+    )

@@ -56,15 +56,9 @@ def specs(
 
 def variants(experiment: Experiment, settings: Iterable[Setting]) -> list[Setting]:
     """What the experiment varies about the settings that were found."""
+    memories = experiment.memories
     return [
-        replace(
-            setting,
-            lr=float(f"{setting.lr * factor:.3g}"),
-            decay=setting.decay * decay,
-            memory=setting.memory if memory is None else memory,
-        )
-        for setting in settings
-        for factor, decay, memory in product(experiment.lr_factors, experiment.decay_factors, experiment.memories)
+        setting if memory is None else replace(setting, memory=memory) for setting in settings for memory in memories
     ]
 
 

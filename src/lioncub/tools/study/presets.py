@@ -28,9 +28,6 @@ class Experiment:
     """The method whose setting all of them take, where only their codecs are to differ; else each has its own."""
     rates: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Learning rates by family that are all tried, instead of a search."""
-    lr_factors: tuple[float, ...] = (1.0,)
-    """Times the learning rate that was found."""
-    decay_factors: tuple[float, ...] = (1.0,)
     memories: tuple[str | None, ...] = (None,)
     """How long averages remember (:attr:`Spec.memory`); None: as it was found."""
     by_layer: bool = False

@@ -97,11 +97,6 @@ class Gain:
     seeds: int
 
     @property
-    def within_one_error(self) -> bool | None:
-        """Whether it is no loss, or none beyond its standard error."""
-        return None if self.error is None else self.mean >= -self.error
-
-    @property
     def is_certain(self) -> bool | None:
         """Whether it differs from zero at the level of 5%, by Student's t: few seeds know little of their own error."""
         return None if self.reach is None else abs(self.mean) > self.reach

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
@@ -19,6 +17,7 @@ from lioncub.errors import ConfigError
 from lioncub.tools.reporting.extra import why_no_page
 from lioncub.tools.reporting.grid import Grid
 from lioncub.tools.reporting.lines import append_line
+from lioncub.tools.reporting.machine import command_line
 from lioncub.tools.reporting.progress import progress_bar
 from lioncub.tools.study.config import EFFORT, StudyConfig
 from lioncub.tools.study.effort import effort_tables
@@ -136,7 +135,7 @@ def finished(
     After each, what is left is asked for anew: a search that has ended makes the runs known that come of it.
     """
     running: dict[Future[Run], Spec] = {}
-    command = shlex.join(["lioncub", *sys.argv[1:]])
+    command = command_line()
     while True:
         busy = {spec.key for spec in running.values()}
         waiting = [spec for spec in todo() if spec.key not in busy]

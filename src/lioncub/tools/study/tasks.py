@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
@@ -21,6 +21,13 @@ Family = Literal["lion", "adamw", "sgd"]
 
 MOST_AT_ONCE = 500
 
+LRS: dict[Family, tuple[float, ...]] = {
+    "lion": (3e-4, 1e-3, 3e-3, 1e-2),
+    "adamw": (1e-3, 3e-3, 1e-2, 3e-2),
+    "sgd": (0.03, 0.1, 0.3, 1.0),
+}
+WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
@@ -32,11 +39,9 @@ class Task:
     steps: int
     judged_on: int
     """Held-out examples."""
-    lrs: dict[Family, tuple[float, ...]]
+    lrs: dict[Family, tuple[float, ...]] = field(default_factory=lambda: LRS)
     """The grids that are searched, as many values for each."""
-    weight_decay: dict[Family, float]
-    at_once: int = 1
-    """Workers whose gradients are computed in one pass: more than one where that is faster."""
+    weight_decay: dict[Family, float] = field(default_factory=lambda: WEIGHT_DECAY)
 
     @property
     def unit(self) -> str:
@@ -117,13 +122,6 @@ def dirichlet(workers: int, classes: int, concentration: float, seed: int) -> li
     return list((shares + 1e-12) / (shares + 1e-12).sum(1, keepdim=True))
 
 
-LRS: dict[Family, tuple[float, ...]] = {
-    "lion": (3e-4, 1e-3, 3e-3, 1e-2),
-    "adamw": (1e-3, 3e-3, 1e-2, 3e-2),
-    "sgd": (0.03, 0.1, 0.3, 1.0),
-}
-WEIGHT_DECAY: dict[Family, float] = {"lion": 0.1, "adamw": 0.03, "sgd": 1e-4}
-
 FINETUNING_LRS: dict[Family, tuple[float, ...]] = {
     "lion": (3e-5, 1e-4, 3e-4, 1e-3),
     "adamw": (1e-4, 3e-4, 1e-3, 3e-3),
@@ -147,8 +145,6 @@ TASKS = {
             examples=8,
             steps=400,
             judged_on=2_000,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="resnet",
@@ -156,8 +152,6 @@ TASKS = {
             examples=8,
             steps=600,
             judged_on=2_000,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="gpt",
@@ -165,8 +159,6 @@ TASKS = {
             examples=128,
             steps=700,
             judged_on=32_768,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="gpt-batch",
@@ -174,8 +166,6 @@ TASKS = {
             examples=1024,
             steps=500,
             judged_on=32_768,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="resnet-batch",
@@ -183,8 +173,6 @@ TASKS = {
             examples=32,
             steps=500,
             judged_on=2_000,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(  # another model, and another text than the one that defaults were chosen on
             name="gpt-normal",
@@ -192,8 +180,6 @@ TASKS = {
             examples=512,
             steps=500,
             judged_on=32_768,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="llama",
@@ -201,8 +187,6 @@ TASKS = {
             examples=512,
             steps=500,
             judged_on=32_768,
-            lrs=LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(
             name="finetune",
@@ -211,7 +195,6 @@ TASKS = {
             steps=300,
             judged_on=32_768,
             lrs=FINETUNING_LRS,
-            weight_decay=WEIGHT_DECAY,
         ),
         Task(  # the ViT of Distributed Lion
             name="papers-vit",

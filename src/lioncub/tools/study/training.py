@@ -31,9 +31,7 @@ def train(spec: Spec, *, command: str = "", device: str = "cpu", on_step: Callab
     task, entry = TASKS[spec.task], METHODS[spec.method]
     job = task.load()
     model = job.model(spec.seed)
-    for param in model.parameters():
-        param.data = param.data.to(entry.param_dtype)
-    replica = Replica(model, torch.device(device), task.at_once)
+    replica = Replica(model, torch.device(device))
     method = entry.build(list(model.named_parameters()), spec)
     batches = Batches(task, spec.workers, spec.seed, skew=spec.skew)
     traffic, losses, held_out, agreements = Traffic(), [], [], Means()

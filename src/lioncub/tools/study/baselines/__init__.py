@@ -6,7 +6,6 @@ from lioncub.tools.study.baselines.diloco import DiLoCo
 from lioncub.tools.study.baselines.ef_sign import EFSign
 from lioncub.tools.study.baselines.global_adamw import GlobalAdamW
 from lioncub.tools.study.baselines.global_lion import GlobalLion
-from lioncub.tools.study.baselines.graddrop import GradDrop
 from lioncub.tools.study.baselines.powersgd import PowerSGD
 from lioncub.tools.study.baselines.sign_momentum import SignMomentum
 from lioncub.tools.study.baselines.signum import Signum
@@ -21,7 +20,6 @@ __all__ = [
     "EFSign",
     "GlobalAdamW",
     "GlobalLion",
-    "GradDrop",
     "PowerSGD",
     "SignMomentum",
     "Signum",

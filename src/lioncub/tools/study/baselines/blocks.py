@@ -113,24 +113,6 @@ class Blocks:
         return group.start + group.size * torch.arange(group.count)[:, None]
 
 
-class SparseMean:
-    """The mean of sparse vectors: over all workers, or over those that sent the entry."""
-
-    def __init__(self, numel: int) -> None:
-        self.total = torch.zeros(numel)
-        self.senders = torch.zeros(numel)
-
-    def add(self, places: Tensor, values: Tensor) -> None:
-        self.total[places] += values
-        self.senders[places] += 1
-
-    def over_senders(self) -> Tensor:
-        return self.total / self.senders.clamp(min=1)
-
-    def over(self, workers: int) -> Tensor:
-        return self.total / workers
-
-
 def matrix_shape(param: Tensor) -> tuple[int, int]:
     """Rows and columns of a tensor as a matrix of its first dimension by all others."""
     rows = len(param) if param.dim() else 1

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from lioncub.errors import ConfigError
-from lioncub.tools.study.baselines.sparse import SparseSum, decode, encode, largest, num_kept
+from lioncub.tools.study.baselines.exchange import Exchange
+from lioncub.tools.study.baselines.sparse import decode, encode, largest, num_kept
 
 WARM_UP_RATE = 0.25  # sparsity 75%, 93.75%, 98.4%, …
 
 
-class DGC(SparseSum):
+class DGC(Exchange):
     """A worker's momentum is accumulated until it is large enough to send.
 
         g ← g_i / n, clipped to norm n^-1/2·``clip``             local gradient clipping
@@ -28,27 +29,25 @@ class DGC(SparseSum):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
+        *arguments: Any,
         sparsity: float = 0.96,
         momentum: float = 0.9,
         clip: float | None = 1.0,
         factor_masking: bool = True,
         warmup_steps: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        super().__init__(*arguments, **options)
         if not 0 <= sparsity < 1:
             raise ConfigError(f"DGC(sparsity={sparsity}): at least 0, less than 1")
         self.densities = _densities(1 - sparsity)
         self.warmup_steps = warmup_steps
         self.momentum = momentum
-        self.max_norm = None if clip is None else clip * workers**-0.5
+        self.max_norm = None if clip is None else clip * self.workers**-0.5
         self.factor_masking = factor_masking
         self.u = self.private()
         self.v = self.private()
+        self.total = torch.zeros(self.numel)
 
     @property
     def density(self) -> float:
@@ -70,6 +69,15 @@ class DGC(SparseSum):
         if self.factor_masking:
             u[kept] = 0
         return encode(sent)
+
+    def receive(self, worker: int, message: bytes) -> None:
+        self.total += decode(message, self.numel)
+
+    def answer(self) -> bytes:
+        """The sum of all, as sparse as their union."""
+        message = encode(self.total)
+        self.total.zero_()
+        return message
 
     def direction(self, answer: bytes) -> Tensor:
         return decode(answer, self.numel)

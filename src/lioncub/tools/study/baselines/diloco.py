@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lioncub.tools.study.baselines.formats import Precision
 from lioncub.tools.study.baselines.local_steps import LocalAverages
 
 
@@ -33,23 +32,8 @@ class DiLoCo(LocalAverages):
     ``outer_momentum=0`` average the weights: local AdamW.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
-        every: int = 32,
-        outer_lr: float = 0.7,
-        outer_momentum: float = 0.9,
-        up: Precision = "float32",
-        down: Precision = "float32",
-    ) -> None:
-        super().__init__(
-            params, workers, weight_decay=weight_decay, seed=seed, betas=betas, every=every, up=up, down=down
-        )
+    def __init__(self, *arguments: Any, outer_lr: float = 0.7, outer_momentum: float = 0.9, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.nesterov = Nesterov(self.numel, outer_lr, outer_momentum)
 
     def outer(self, d: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ momentum by Zheng et al., arXiv 1905.10936 (dist-EF-SGDM)."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,18 +31,10 @@ class EFSign(Flat):
     the end of a step only, a worker has β·m_i + g_i until then.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        momentum: float = 0.9,
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+    def __init__(self, *arguments: Any, momentum: float = 0.9, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.momentum = momentum
-        self.held: list[Tensor | None] = [None] * workers
+        self.held: list[Tensor | None] = [None] * self.workers
         self.m = self.private()
         self.errors = self.private()
         self.server_error = torch.zeros(self.numel)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,8 +17,8 @@ from lioncub.tools.study.method import Method
 class Flat(Method):
     """A method to which all parameters are one flat vector."""
 
-    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.sizes = [param.numel() for param in self.params]
 
     def flat(self, gradients: Sequence[Tensor]) -> Tensor:
@@ -81,16 +82,8 @@ class FullPrecision(Exchange):
     With ``precision="bfloat16"`` what is sent is rounded, gradients and their sum: 16 bits up, 16 down.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        precision: Precision = "float32",
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+    def __init__(self, *arguments: Any, precision: Precision = "float32", **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.format = format_of(precision, self.sizes)
         self.total = torch.zeros(self.numel)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
 from lioncub.tools.study.baselines.exchange import AdamW, FullPrecision
-from lioncub.tools.study.baselines.formats import Precision
 
 
 class GlobalAdamW(FullPrecision):
@@ -17,17 +16,9 @@ class GlobalAdamW(FullPrecision):
     """
 
     def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        precision: Precision = "float32",
+        self, *arguments: Any, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8, **options: Any
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, precision=precision)
+        super().__init__(*arguments, **options)
         self.adamw = AdamW(self.numel, betas, eps)
 
     def rule(self, g: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,16 +19,13 @@ class GlobalLion(FullPrecision):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
+        *arguments: Any,
         betas: tuple[float, float] = (0.9, 0.99),
         memory: Memory = "constant",
         warmup: int | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        super().__init__(*arguments, **options)
         self.betas = betas
         self.memory = share(memory)
         self.warmup = usual_warmup(betas[1], memory) if warmup is None else warmup

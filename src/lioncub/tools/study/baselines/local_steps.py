@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,19 +21,11 @@ class OwnWeights(Flat):
     γ is the learning rate of the step. A worker's moments stay its own, and are never reset.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
-        self.y = [self.flat(self.params) for _ in range(workers)]
+    def __init__(self, *arguments: Any, betas: tuple[float, float] = (0.9, 0.95), **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.y = [self.flat(self.params) for _ in range(self.workers)]
         self.weights = [self._shaped(y) for y in self.y]
-        self.inner = [AdamW(self.numel, betas) for _ in range(workers)]
+        self.inner = [AdamW(self.numel, betas) for _ in range(self.workers)]
 
     def _shaped(self, flat: Tensor) -> list[Tensor]:
         """Views of a flat vector, shaped as the parameters."""
@@ -55,17 +48,8 @@ class LocalSteps(OwnWeights):
     all:     x ← x - displacement(answer),   y_i ← x
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
-        every: int,
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, betas=betas)
+    def __init__(self, *arguments: Any, every: int = 32, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         if every < 1:
             raise ConfigError(f"{type(self).__name__}(every={every}): an exchange after 1 step or more")
         self.every = every
@@ -119,19 +103,8 @@ class LocalAverages(LocalSteps):
     ``up`` and ``down`` are the formats of the messages. What workers send is summed in float32, in rank order.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
-        every: int,
-        up: Precision = "float32",
-        down: Precision = "float32",
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, betas=betas, every=every)
+    def __init__(self, *arguments: Any, up: Precision = "float32", down: Precision = "float32", **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.up, self.down = format_of(up, self.sizes), format_of(down, self.sizes)
         self.total = torch.zeros(self.numel)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,16 +31,13 @@ class PowerSGD(Flat):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
+        *arguments: Any,
         rank: int = 4,
         momentum: float = 0.9,
         betas: tuple[float, float] | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+        super().__init__(*arguments, **options)
         if rank < 1:
             raise ConfigError(f"PowerSGD(rank={rank}): at least 1")
         self.rule = HeavyBall(self.numel, momentum) if betas is None else AdamW(self.numel, betas)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lioncub.tools.study.baselines.formats import Precision
 from lioncub.tools.study.baselines.local_steps import LocalAverages
 
 
@@ -23,21 +22,13 @@ class SignMomentum(LocalAverages):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
+        *arguments: Any,
         every: int = 12,
         outer_lr: float = 1.0,
         outer_betas: tuple[float, float] = (0.95, 0.98),
-        up: Precision = "float32",
-        down: Precision = "float32",
+        **options: Any,
     ) -> None:
-        super().__init__(
-            params, workers, weight_decay=weight_decay, seed=seed, betas=betas, every=every, up=up, down=down
-        )
+        super().__init__(*arguments, every=every, **options)
         self.outer_lr = outer_lr
         self.outer_betas = outer_betas
         self.m = torch.zeros(self.numel)

@@ -1,8 +1,7 @@
-"""A mostly zero vector as bytes, and which entries to keep: what DGC and GradDrop share."""
+"""A mostly zero vector as bytes, and which entries to keep: what DGC sends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lioncub.tools.study.baselines.exchange import Exchange
 from lioncub.tools.study.baselines.packing import pack_floats, unpack_floats
 
 SKIP = 255  # so many zeros and no value after them
@@ -60,19 +58,3 @@ def largest(vector: Tensor, count: int) -> NDArray[Any]:
     if count == len(magnitudes):
         return np.arange(count)
     return np.argpartition(magnitudes, len(magnitudes) - count)[len(magnitudes) - count :]
-
-
-class SparseSum(Exchange):
-    """Workers send sparse vectors; the sum of all comes back, as sparse as their union."""
-
-    def __init__(self, params: Sequence[Tensor], workers: int, *, weight_decay: float, seed: int = 0) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
-        self.total = torch.zeros(self.numel)
-
-    def receive(self, worker: int, message: bytes) -> None:
-        self.total += decode(message, self.numel)
-
-    def answer(self) -> bytes:
-        message = encode(self.total)
-        self.total.zero_()
-        return message

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from lioncub.errors import ConfigError
-from lioncub.tools.study.baselines.blocks import Blocks, SparseMean
+from lioncub.tools.study.baselines.blocks import Blocks
 from lioncub.tools.study.baselines.local_steps import LocalSteps
 from lioncub.tools.study.baselines.packing import pack, pack_floats, packed_bytes, unpack, unpack_floats
 
@@ -23,31 +21,16 @@ class SparseLoCo(LocalSteps):
         worker:  e_i ← β·e_i + (x - y_i),   c_i = 2 bits of the top 64 of each 64x64 block of e_i,   e_i ← e_i - c_i
         all:     x ← x - ``outer_lr``·mean(c_i),   y_i ← x
 
-    ``mean="all"`` divides by the number of workers, ``mean="senders"`` by how many sent the entry. Every worker's
-    message goes to all: 12 bits that say where and 2 that say how much for 64 of 4096 entries, 16 bytes a tensor for
-    the four values; 0.22/H bits up, n times as many down. Of blocks with fewer entries as many are sent.
+    Every worker's message goes to all: 12 bits that say where and 2 that say how much for 64 of 4096 entries, 16 bytes
+    a tensor for the four values; 0.22/H bits up, n times as many down. Of blocks with fewer entries as many are sent.
     """
 
     def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
-        every: int = 32,
-        outer_lr: float = 1.0,
-        feedback: float = 0.95,
-        top: int = 64,
-        mean: Literal["all", "senders"] = "all",
+        self, *arguments: Any, outer_lr: float = 1.0, feedback: float = 0.95, top: int = 64, **options: Any
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, betas=betas, every=every)
-        if mean not in ("all", "senders"):
-            raise ConfigError(f'SparseLoCo(mean={mean!r}): choose "all" or "senders"')
+        super().__init__(*arguments, **options)
         self.outer_lr = outer_lr
         self.feedback = feedback
-        self.mean = mean
         self.blocks = Blocks(self.params, top)
         self.kept = self.blocks.kept_by_tensor
         self.errors = self.private()  # in the order of blocks
@@ -80,11 +63,11 @@ class SparseLoCo(LocalSteps):
 
     def displacement(self, answer: bytes) -> Tensor:
         length = len(answer) // self.workers
-        total = SparseMean(self.numel)
+        total = torch.zeros(self.numel)
         for worker in range(self.workers):
-            total.add(*self.decode(answer[worker * length : (worker + 1) * length]))
-        mean = total.over(self.workers) if self.mean == "all" else total.over_senders()
-        return self.blocks.joined(mean).mul_(self.outer_lr)
+            places, values = self.decode(answer[worker * length : (worker + 1) * length])
+            total[places] += values
+        return self.blocks.joined(total / self.workers).mul_(self.outer_lr)
 
 
 def quantised(part: Tensor) -> tuple[Tensor, Tensor]:

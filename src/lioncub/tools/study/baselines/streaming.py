@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor
 
@@ -29,13 +30,8 @@ class StreamingDiLoCo(OwnWeights):
 
     def __init__(
         self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
+        *arguments: Any,
         names: Sequence[str],
-        weight_decay: float,
-        seed: int = 0,
-        betas: tuple[float, float] = (0.9, 0.95),
         every: int = 32,
         delay: int = 2,
         alpha: float = 0.5,
@@ -44,8 +40,9 @@ class StreamingDiLoCo(OwnWeights):
         layers_per_fragment: int = 3,
         up: Precision = "float4",
         down: Precision = "float4",
+        **options: Any,
     ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed, betas=betas)
+        super().__init__(*arguments, **options)
         _check(every, delay, alpha)
         self.every, self.delay, self.alpha = every, delay, alpha
         members = strided(names, layers_per_fragment)

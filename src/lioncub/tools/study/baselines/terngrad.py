@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,22 +33,13 @@ class TernGrad(Flat):
     its mean it would cut a tensor of equal entries, or of one, to nothing.
     """
 
-    def __init__(
-        self,
-        params: Sequence[Tensor],
-        workers: int,
-        *,
-        weight_decay: float,
-        seed: int = 0,
-        momentum: float = 0.9,
-        clip_sigmas: float = 2.5,
-    ) -> None:
-        super().__init__(params, workers, weight_decay=weight_decay, seed=seed)
+    def __init__(self, *arguments: Any, momentum: float = 0.9, clip_sigmas: float = 2.5, **options: Any) -> None:
+        super().__init__(*arguments, **options)
         self.rule = HeavyBall(self.numel, momentum)
         self.clip_sigmas = clip_sigmas
-        self.held: list[Tensor | None] = [None] * workers
+        self.held: list[Tensor | None] = [None] * self.workers
         self.scales = torch.zeros(len(self.params))
-        self.sum_bits = (2 * workers).bit_length()
+        self.sum_bits = (2 * self.workers).bit_length()
 
     def send(self, worker: int, gradients: Sequence[Tensor]) -> int:
         gradient = self.flat(gradients)
