@@ -14,6 +14,7 @@ from lioncub import Dense, DistributedLion, Hierarchical, Levels, Mean, Momentum
 from lioncub.transport.comm import SLACK, Comm
 from lioncub.transport.sockets import Mesh
 from tests.support.cluster import Cluster
+from tests.toy_collective import SharedCount
 
 
 class Counter:
@@ -90,6 +91,7 @@ def _count(rank: int, group: dist.ProcessGroup, settings: dict[str, Any]) -> Non
         {"collective": "gather", "codec": Levels(3)},
         {"collective": "server", "codec": Levels(5, grid="midtread")},
         {"collective": "server", "codec": Dense(torch.bfloat16)},
+        {"collective": SharedCount(), "codec": Levels(4, grid="float")},
         {"momentum_sync": MomentumSync(every=2)},
         {"momentum_sync": MomentumSync(every=2, budget=4.0)},
         {"momentum_sync": MomentumSync(every=3, spread=False, dtype=torch.float32)},

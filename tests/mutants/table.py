@@ -72,8 +72,8 @@ MUTANTS = (
     Mutant(
         "a group that joins late counts from the run's first step",
         "momentum/memory.py",
-        'max(int(group["step"]) - int(group["since"]), 0)',
-        'int(group["step"])',
+        'beta2_at(max(group["step"] - group["since"], 0), beta2',
+        'beta2_at(group["step"], beta2',
         ("momentum/test_memory.py",),
     ),
     Mutant(
@@ -236,22 +236,22 @@ MUTANTS = (
     Mutant(
         "shards go to the wrong workers",
         "collectives/two_phase.py",
-        "shards = payload.view(comm.size, -1)",
-        "shards = payload.view(comm.size, -1).flip(0)",
+        "mail.all_to_all(payload.view(mail.size, -1))",
+        "mail.all_to_all(payload.view(mail.size, -1).flip(0))",
         ("collectives/test_oracle.py::test_flat",),
     ),
     Mutant(
         "a shard is counted by the first shard's voters",
         "collectives/two_phase.py",
-        "ballot.part(comm.index * mine, (comm.index + 1) * mine)",
-        "ballot.part(0, mine)",
+        "mail.ballot(mail.index * mine, mine)",
+        "mail.ballot(0, mine)",
         ("collectives/test_oracle.py::test_flat",),
     ),
     Mutant(
         "the answers' checksums are not looked at",
-        "collectives/two_phase.py",
-        "        yield pending\n\n        checksums.check(answers, comm.global_ranks)\n        return",
-        "        yield pending\n\n        return",
+        "wire/envelope.py",
+        "        checksums.check(inbox, self.comm.global_ranks)\n",
+        "",
         ("wire/test_damaged_messages.py::test_an_answer_damaged_on_the_wire_is_found_by_who_got_it",),
     ),
     # ---- one step ---------------------------------------------------------------------------------------------------
@@ -358,8 +358,8 @@ MUTANTS = (
     Mutant(
         "workers load different checkpoints",
         "checkpoint/loading.py",
-        "if not wrong and any(identity != heard.answers[0] for identity in heard.answers):",
-        "if not wrong and not heard.answers:",
+        "if not wrong and any(identity != outcomes.answers[0] for identity in outcomes.answers):",
+        "if not wrong and not outcomes.answers:",
         ("checkpoint/test_resume.py::test_machines_with_the_same_step_of_different_runs_load_nothing",),
     ),
 )
