@@ -35,7 +35,7 @@ from lioncub.tools.study.presets import PRESETS, Experiment, Preset
 from lioncub.tools.study.records import Run, parse_run, read_runs
 from lioncub.tools.study.results import of_experiment
 from lioncub.tools.study.run import run_study
-from lioncub.tools.study.search import FINALISTS, SEARCH_SEED, SLOW_RISE, TRIALS, next_rate, search, spec_of
+from lioncub.tools.study.search import FINALISTS, NEIGHBOURS, SEARCH_SEED, SLOW_RISE, TRIALS, next_rate, search, spec_of
 from lioncub.tools.study.settings import Setting
 from lioncub.tools.study.tasks import TASKS, Batches, dirichlet
 from lioncub.tools.study.training import averaged, train
@@ -315,12 +315,12 @@ def test_settings_are_searched_first_and_chosen_by_training_loss() -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_as_many_trials_of_which_two_are_run_in_full(method: str) -> None:
+def test_every_method_has_as_many_trials_and_full_runs(method: str) -> None:
     middle = TASKS["gpt"].lrs[METHODS[method].family][1]
     for best in (middle, middle / 1000, middle * 1000):
         done = searched(method, distance(best))
         lengths = Counter(run.spec.steps for run in done.values())
-        assert lengths == {TASKS["gpt"].steps // 2: TRIALS, TASKS["gpt"].steps: FINALISTS}
+        assert lengths == {TASKS["gpt"].steps // 2: TRIALS, TASKS["gpt"].steps: FINALISTS + NEIGHBOURS}
 
 
 def test_a_search_looks_at_all_that_a_method_may_choose() -> None:
@@ -335,8 +335,10 @@ def test_a_search_looks_at_all_that_a_method_may_choose() -> None:
 def test_the_longer_run_decides() -> None:
     """The second of the short trials is ahead in full length."""
     done = searched("vote", distance(1e-3))
-    first, second = [run.spec for run in done.values()][-FINALISTS:]
-    assert first.steps == second.steps == TASKS["gpt"].steps
+    full = [run.spec for run in done.values()][-FINALISTS - NEIGHBOURS :]
+    assert {spec.steps for spec in full} == {TASKS["gpt"].steps}
+    assert len({spec.lr for spec in full}) == len(full)
+    second = full[1]
     done[second.key] = replace(done[second.key], train_losses=(-9.0,))
     found = search("gpt", "vote", done)[1]
     assert found is not None

@@ -12,7 +12,7 @@ from lioncub.tools.study.methods import METHODS
 from lioncub.tools.study.plan import setting_of, specs
 from lioncub.tools.study.presets import Preset
 from lioncub.tools.study.records import Run
-from lioncub.tools.study.search import FINALISTS, SEARCH_WORKERS, SHORT, TRIALS
+from lioncub.tools.study.search import FINALISTS, NEIGHBOURS, SEARCH_WORKERS, SHORT, TRIALS
 from lioncub.tools.study.settings import Setting
 from lioncub.tools.study.tasks import TASKS
 
@@ -79,7 +79,8 @@ def settings_table(preset: Preset, names: Sequence[str], runs: Sequence[Run]) ->
     rows = [[label, *(row.get(task, "–") for task in tasks)] for label, row in found.items()]
     note = (
         f"What every method's search found, by training loss on a seed that no figure uses: {TRIALS} trials of "
-        f"{SHORT:g} of the length at {SEARCH_WORKERS} workers, then {FINALISTS} in full. Learning rate; decay "
+        f"{SHORT:g} of the length at {SEARCH_WORKERS} workers, then {FINALISTS} rates and {NEIGHBOURS} beside the "
+        "best of them in full. Learning rate; decay "
         "times the task's, how long averages remember (β2) and the part of the steps in which the rate rises, where "
         "they are not what the method comes with (5% of the steps)."
     )

@@ -3,8 +3,8 @@
 :data:`TRIALS` runs of half the length go along one setting after another: the learning rate over its family's grid and
 beyond an end where the best is, then what else the family may choose (how long its averages remember, a slower rise of
 the rate, weight decay), each at the best so far, then rates between those of the grid. The best of each of the
-:data:`FINALISTS` best rates are run in full, for longer runs may want another rate; the best of these wins. Only
-training losses are compared, on a seed that no figure uses.
+:data:`FINALISTS` best rates are run in full, for longer runs may want another rate, and then :data:`NEIGHBOURS` rates
+beside the best of these. Only training losses are compared, on a seed that no figure uses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lioncub.tools.study.tasks import TASKS
 
 SEARCH_WORKERS = 8
 SEARCH_SEED = 1000
-TRIALS, FINALISTS = 9, 2
+TRIALS, FINALISTS, NEIGHBOURS = 9, 2, 2
 SHORT = 0.5
 """The length of a trial, as a part of the task's."""
 
@@ -93,7 +93,21 @@ def search(
     found = losses(finalists, 1.0)
     if found is None:
         return specs, best_so_far()
-    return specs, min(zip(found, range(len(found)), finalists, strict=True))[2]
+    neighbours = beside(best_of(finalists, found), finalists)
+    near = losses(neighbours, 1.0)
+    if near is None:
+        return specs, best_so_far()
+    return specs, best_of([*finalists, *neighbours], [*found, *near])
+
+
+def best_of(settings: Sequence[Setting], losses: Sequence[float]) -> Setting:
+    return min(zip(losses, range(len(settings)), settings, strict=True))[2]
+
+
+def beside(best: Setting, known: Sequence[Setting]) -> list[Setting]:
+    """The nearest rates below and above that are not known."""
+    rates = [float(f"{best.lr * factor:.2g}") for factor in (1 / 1.8, 1.8, 1 / 3.2, 3.2)]
+    return [replace(best, lr=lr) for lr in rates if lr not in {setting.lr for setting in known}][:NEIGHBOURS]
 
 
 def best_by_rate(ranked: Sequence[Setting]) -> list[Setting]:
