@@ -21,6 +21,8 @@ class Hyperparameters:
     lr: float
     adamw_lr: float
     weight_decay: float
+    rise: int
+    """Steps in which the rate of the Lions rises: a tenth of a short run."""
 
 
 Build = Callable[[nn.Module, Hyperparameters], tuple[nn.Module, Optimizer]]
@@ -33,7 +35,7 @@ POWERSGD_START = 2
 
 
 def lion(model: nn.Module, given: Hyperparameters) -> Optimizer:
-    return Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay)
+    return Lion(model.parameters(), lr=given.lr, weight_decay=given.weight_decay, warmup=given.rise)
 
 
 def adamw(model: nn.Module, given: Hyperparameters) -> Optimizer:
@@ -70,7 +72,8 @@ def ours(kind: type[DistributedLion], **settings: Any) -> Build:
     """An optimizer of this library, by the two-phase exchange unless the method is another exchange."""
 
     def build(model: nn.Module, given: Hyperparameters) -> tuple[nn.Module, Optimizer]:
-        common: dict[str, Any] = {"lr": given.lr, "weight_decay": given.weight_decay, "collective": "two-phase"}
+        common: dict[str, Any] = {"lr": given.lr, "weight_decay": given.weight_decay, "warmup": given.rise}
+        common["collective"] = "two-phase"
         return model, kind(model.named_parameters(), **(common | settings))
 
     return build

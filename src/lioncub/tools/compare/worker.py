@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from lioncub import DistributedLion
+from lioncub.momentum.memory import usual_warmup
 from lioncub.records import from_json
 from lioncub.tools.compare.builders import BUILDERS, Hyperparameters
 from lioncub.tools.compare.config import WorkerConfig
@@ -34,6 +35,8 @@ from lioncub.tools.jobs import Job, load_job
 from lioncub.tools.lab.counters import Counters, read_counters
 
 GROUP_TIMEOUT = timedelta(seconds=300)
+
+USUAL_RISE = usual_warmup(beta2=0.99, memory="growing")
 
 
 class LinkCounter:
@@ -66,7 +69,10 @@ class Training:
         self.job, self.method, self.config, self.journal = job, method, config, journal
         self.model = job.model(given["seed"])
         hyperparameters = Hyperparameters(
-            lr=given["lr"] or job.lr, adamw_lr=job.adamw_lr, weight_decay=job.weight_decay
+            lr=given["lr"] or job.lr,
+            adamw_lr=job.adamw_lr,
+            weight_decay=job.weight_decay,
+            rise=min(max(given["steps"] // 10, 1), USUAL_RISE),
         )
         self.module, self.optimizer = BUILDERS[method](self.model, hyperparameters)
         self.batches = torch.Generator().manual_seed(given["seed"] * 65_537 + dist.get_rank() + 1)

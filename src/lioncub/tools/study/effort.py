@@ -78,9 +78,9 @@ def settings_table(preset: Preset, names: Sequence[str], runs: Sequence[Run]) ->
     tasks = list(dict.fromkeys(task for row in found.values() for task in row))
     rows = [[label, *(row.get(task, "–") for task in tasks)] for label, row in found.items()]
     note = (
-        f"What every method's search found, by training loss on a seed that no figure uses: {TRIALS} trials of "
+        f"What every method's search found, by training loss on seeds that no figure uses: {TRIALS} trials of "
         f"{SHORT:g} of the length at {SEARCH_WORKERS} workers, then {FINALISTS} rates and {NEIGHBOURS} beside the "
-        "best of them in full. Learning rate; decay "
+        "best of them in full on two seeds. Learning rate; decay "
         "times the task's, how long averages remember (β2) and the part of the steps in which the rate rises, where "
         "they are not what the method comes with (5% of the steps)."
     )

@@ -4,7 +4,8 @@
 beyond an end where the best is, then what else the family may choose (how long its averages remember, a slower rise of
 the rate, weight decay), each at the best so far, then rates between those of the grid. The best of each of the
 :data:`FINALISTS` best rates are run in full, for longer runs may want another rate, and then :data:`NEIGHBOURS` rates
-beside the best of these. Only training losses are compared, on a seed that no figure uses.
+beside the best of these, each on two seeds: one seed's best rate is often not the next one's. Only training losses are
+compared, on seeds that no figure uses.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from lioncub.tools.study.methods import METHODS
 from lioncub.tools.study.records import Run, Spec
@@ -20,6 +22,8 @@ from lioncub.tools.study.tasks import TASKS
 
 SEARCH_WORKERS = 8
 SEARCH_SEED = 1000
+FULL_SEEDS = (SEARCH_SEED, 1001)
+"""Of the runs in full."""
 TRIALS, FINALISTS, NEIGHBOURS = 9, 2, 2
 SHORT = 0.5
 """The length of a trial, as a part of the task's."""
@@ -65,15 +69,15 @@ def search(
     specs: list[Spec] = []
     ranked: list[tuple[float, Setting]] = []
 
-    def losses(settings: Sequence[Setting], part: float) -> list[float] | None:
+    def losses(settings: Sequence[Setting], part: float, seeds: Sequence[int] = FULL_SEEDS) -> list[float] | None:
         wanted = [
-            spec_of(each, task, method, workers=SEARCH_WORKERS, seed=SEARCH_SEED, length=length * part)
+            [spec_of(each, task, method, workers=SEARCH_WORKERS, seed=seed, length=length * part) for seed in seeds]
             for each in settings
         ]
-        specs.extend(wanted)
-        if any(spec.key not in done for spec in wanted):
+        specs.extend(spec for row in wanted for spec in row)
+        if any(spec.key not in done for row in wanted for spec in row):
             return None
-        return [done[spec.key].end_loss for spec in wanted]
+        return [fmean(done[spec.key].end_loss for spec in row) for row in wanted]
 
     def best_so_far() -> Setting | None:
         return min(ranked, key=lambda pair: pair[0])[1] if so_far and ranked else None
@@ -81,7 +85,7 @@ def search(
     trials = proposed(TASKS[task].lrs[METHODS[method].family], METHODS[method].memories)
     proposal = next(trials)
     while True:
-        found = losses(proposal, SHORT)
+        found = losses(proposal, SHORT, [SEARCH_SEED])
         if found is None:
             return specs, best_so_far()
         ranked += zip(found, proposal, strict=True)
