@@ -17,8 +17,8 @@ NOTE = (
 )
 NARROW_NOTE = (
     "ms: the median step. speedup: against the step of DDP in float32 at the same place; ideal: as a part of the "
-    "speedup of compute alone. fewer: times fewer bytes sent than by DDP in float32. loss: the last validation's; the last "
-    "column: seconds of training to the best loss that all methods at the place reached."
+    "speedup of compute alone. fewer: times fewer bytes sent than by DDP in float32. loss: the last validation's; "
+    "the last column: seconds of training to the best loss that all methods at the place reached."
 )
 
 Columns = dict[str, Callable[[Place, Cell], str]]
