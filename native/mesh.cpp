@@ -332,7 +332,7 @@ class Loop {
             const Clock::duration slept = Clock::now() - std::exchange(woke, Clock::now());
             const Clock::duration late = slept - std::chrono::milliseconds(milliseconds);
             has_stalled_ = late > STALL;
-            if (has_stalled_ && late > timeout_ / 2) restart_all_clocks();
+            if (has_stalled_) move_all_clocks(late);
             for (int k = 0; k < count; ++k) {
                 if (events[k].data.u32 == BELL) {
                     eventfd_t rung;
@@ -370,10 +370,12 @@ class Loop {
         peer.due = now + timeout_;
     }
 
-    // This process was stopped for long, perhaps with the others: their silence says nothing.
-    void restart_all_clocks() {
-        const Clock::time_point now = Clock::now();
-        for (Peer &peer : peers_) restart_clock(peer, now);
+    // This process was stopped, perhaps with the others: that time is nobody's silence.
+    void move_all_clocks(Clock::duration late) {
+        for (Peer &peer : peers_) {
+            peer.quiet_since += late;
+            peer.due += late;
+        }
     }
 
     // Every byte is worth its time at the least rate, so that bytes that trickle do not keep others waiting for ever; what
@@ -390,7 +392,7 @@ class Loop {
         Clock::duration left = std::chrono::hours(1);
         const Clock::time_point now = Clock::now();
         for (const Peer &peer : peers_) {
-            if (peer.busy()) left = std::min(left, peer.due - now);
+            if (peer.busy()) left = std::min({left, peer.due - now, timeout_ / 8});  // short, so that a stop makes it late
         }
         const double milliseconds = std::chrono::duration<double, std::milli>(left).count();
         return int(std::clamp(std::ceil(milliseconds), 0.0, 3.6e6));

@@ -305,11 +305,15 @@ def test_a_peer_that_moves_a_few_bytes_now_and_then_is_given_up(lone: Lone, whos
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize("meanwhile", [0, 10], ids=["nothing", "ten bytes"])
-def test_a_process_that_was_stopped_gives_nobody_up_for_it(meanwhile: int) -> None:
+@pytest.mark.parametrize(("seconds", "meanwhile"), [(2, 0), (3, 0), (3, 10)])
+def test_a_process_that_was_stopped_gives_nobody_up_for_it(seconds: int, meanwhile: int) -> None:
     """For longer than the time-out. The bytes that are there when it goes on may have come at any rate."""
     ended = subprocess.run(
-        [sys.executable, "-c", STOPPED, str(meanwhile)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", STOPPED, str(seconds), str(meanwhile)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
     )
     assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr
 
@@ -320,11 +324,11 @@ from lioncub.transport.sockets import Mesh
 from tests.transport.test_sockets import head
 ours, theirs = socket.socketpair()
 mesh = Mesh([None, ours], 1.5)
-got, meanwhile = torch.zeros(30, dtype=torch.uint8), int(sys.argv[1])
+got, seconds, meanwhile = torch.zeros(30, dtype=torch.uint8), int(sys.argv[1]), int(sys.argv[2])
 waiting = mesh.post({}, {1: got}, 1)
 theirs.sendall(head(1, 30))
 time.sleep(0.3)
-child = f"sleep 1; head -c {meanwhile} /dev/zero >&{theirs.fileno()}; sleep 2; kill -CONT {os.getpid()}"
+child = f"sleep 1; head -c {meanwhile} /dev/zero >&{theirs.fileno()}; sleep {seconds - 1}; kill -CONT {os.getpid()}"
 wake = subprocess.Popen(["bash", "-c", child], pass_fds=[theirs.fileno()])
 os.kill(os.getpid(), signal.SIGSTOP)  # the bytes come while nothing here can read them
 time.sleep(0.3)

@@ -22,9 +22,6 @@ from lioncub.wire.headers import Header
 SINGLE_VOTER = Vote(zeros="abstain")
 """Two bits hold -1, 0 and 1: with nobody to combine with, the sign itself."""
 
-TAGS_PER_EXCHANGE = 8
-"""Messages of one exchange that may be in flight between the same two workers."""
-
 
 @dataclass(frozen=True)
 class Outcome:

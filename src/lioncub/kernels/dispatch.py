@@ -61,8 +61,12 @@ def using(name: str) -> Iterator[None]:
 
 def body_name(device: torch.device, dtype: torch.dtype) -> str:
     """The body for tensors of this device that are computed in ``dtype``."""
-    if _forced and dtype == torch.float32:
-        return _forced[-1]
+    return _name(device, dtype, _forced[-1] if _forced else "")
+
+
+def _name(device: torch.device, dtype: torch.dtype, forced: str) -> str:
+    if forced and dtype == torch.float32:
+        return forced
     if device.type == "cpu" and dtype == torch.float32 and not native.why_not():
         return "native"
     if device.type == "cuda" and dtype == torch.float32 and not triton_ops.why_not():
@@ -79,10 +83,10 @@ def warn_without_native() -> None:
 
 
 def body_for(device: torch.device, dtype: torch.dtype = torch.float32) -> Body:
-    key = device.type, dtype, _forced[-1] if _forced else ""
-    body = _chosen.get(key)
+    forced = _forced[-1] if _forced else ""
+    body = _chosen.get((device.type, dtype, forced))
     if body is None:
-        body = _chosen[key] = _BODIES[body_name(device, dtype)]
+        body = _chosen[device.type, dtype, forced] = _BODIES[_name(device, dtype, forced)]
     return body
 
 

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor
 
 from lioncub.collectives import Outcome, Traffic
-from lioncub.collectives.base import TAGS_PER_EXCHANGE
 from lioncub.distributed.failure_detection import missing_workers
 from lioncub.errors import GradientChangedError, PeerError, PeerLostError, ReplicasDifferError
 from lioncub.kernels.buffers import pool
@@ -33,6 +32,7 @@ from lioncub.step.synchronizer import Piece, Synchronizer
 from lioncub.step.validation import Rounding
 from lioncub.transport.comm import Comm
 from lioncub.wire import consensus
+from lioncub.wire.envelope import TAGS_PER_EXCHANGE
 from lioncub.wire.handshake import FIRST_FREE_TAG
 from lioncub.wire.headers import Flags, Header, Stamp
 from lioncub.wire.outliers import AgreementRates, from_wire

@@ -4,8 +4,8 @@
     all later ones        [ payload | notice, checksum ]
 
 Collectives and momentum synchronisation see payloads only. Patterns that do not reach everybody have the headers ahead
-of them, from everybody to everybody: all know who takes part, and all miss the same workers. A failure that one worker
-alone can see, damaged bytes or a lost peer, is told to the others in its next message, so that all raise together.
+of them, from everybody to everybody: all know who takes part, and all miss the same workers. What one worker alone can
+see before its last message, damaged payloads or a lost peer, is told to the others in it, so that all raise together.
 
 Every pattern is a generator: it yields a :class:`~lioncub.transport.comm.Pending` and is resumed when that is complete.
 """
@@ -18,7 +18,7 @@ from typing import TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
-from lioncub.errors import PeerLostError
+from lioncub.errors import ConfigError, PeerLostError
 from lioncub.kernels.layout import BLOCK, Ballot, Layout
 from lioncub.transport.comm import Comm, Pending
 from lioncub.wire import checksums, consensus
@@ -26,6 +26,9 @@ from lioncub.wire.headers import Header
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[Pending, None, T]
+
+TAGS_PER_EXCHANGE = 8
+"""Messages of one exchange that may be in flight between the same two workers."""
 
 LOST = 8
 """Bytes at the start of what a root answers: 0, or one more than the rank of a worker that it has lost."""
@@ -48,6 +51,7 @@ class Envelope:
         headers: tuple[Header, ...] = (),
         first_block: int = 0,
         collectives: bool = False,
+        last_tag: int | None = None,
     ) -> None:
         self.comm = comm
         self.layout = layout
@@ -59,6 +63,7 @@ class Envelope:
         self.sent: Tensor | None = None
         """The payload of this worker's first message, ``[rows, bytes]``."""
         self._next_tag = tag
+        self._last_tag = tag + TAGS_PER_EXCHANGE - 1 if last_tag is None else last_tag
         self._notice = 0
         self._lost: PeerLostError | None = None
 
@@ -95,13 +100,11 @@ class Envelope:
         inbox, pending = self.comm.all_to_all(message, self._new_tag(), collectives=self.collectives)
         yield pending
         damaged = checksums.broken(inbox)
-        if damaged:
+        if damaged:  # all workers are about to raise: nothing that came is looked at before they are told
             self._notice = self.comm.global_rank(damaged[0]) + 1
+            inbox[:] = inbox[self.index].clone()
         if head_bytes:
-            heads = inbox[:, :head_bytes]
-            if damaged:  # all workers are about to raise: any header will do
-                heads[damaged] = self.header.pack()
-            self.headers = unpack_headers(heads)
+            self.headers = unpack_headers(inbox[:, :head_bytes])
         return inbox[:, head_bytes : -checksums.SEAL]
 
     def all_gather(self, row: Tensor) -> Steps[Tensor]:
@@ -131,6 +134,8 @@ class Envelope:
             self._lost = problem
         if not self._lost and (damaged := checksums.broken(inbox)):
             self._notice = self.comm.global_rank(damaged[0]) + 1
+        if self._lost or self._notice:
+            inbox[:] = message
         return inbox[:, : -checksums.SEAL]
 
     def broadcast(self, row: Tensor | None, num_bytes: int) -> Steps[Tensor]:
@@ -174,7 +179,13 @@ class Envelope:
     ) -> Envelope:
         """Messages among some of the workers, for a part of this exchange; ``tag`` counts from this one's first."""
         return Envelope(
-            comm, self.layout, header or self.header, self.tag + tag, headers=headers, first_block=first_block
+            comm,
+            self.layout,
+            header or self.header,
+            self.tag + tag,
+            headers=headers,
+            first_block=first_block,
+            last_tag=self._last_tag,
         )
 
     # ---- inside -----------------------------------------------------------------------------------------------------
@@ -185,6 +196,8 @@ class Envelope:
         return 0 if self.headers else Header.num_bytes(len(self.layout.lengths))
 
     def _new_tag(self) -> int:
+        if self._next_tag > self._last_tag:
+            raise ConfigError(f"a collective has {TAGS_PER_EXCHANGE} patterns of messages for an exchange, and no more")
         self._next_tag += 1
         return self._next_tag - 1
 
