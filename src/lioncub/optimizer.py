@@ -28,7 +28,7 @@ from lioncub.step.pipeline import CheckedStep, Pipeline
 from lioncub.step.plan import Plan
 from lioncub.step.state import MomentumOptimizer, momenta_of
 from lioncub.step.synchronizer import Synchronizer
-from lioncub.step.validation import Rounding, checked_carrier, checked_quorum
+from lioncub.step.validation import Rounding, checked_carrier, checked_quorum, warn_of_ddp
 from lioncub.transport.comm import Carrier, Comm
 from lioncub.wire.handshake import agree
 from lioncub.wire.headers import Flags, Stamp
@@ -139,6 +139,7 @@ class DistributedLion(MomentumOptimizer):
         self.stats = Stats.before_the_first_step()
         self._refresh_plan()
         self._comm.check_carrier(self._carrier)
+        warn_of_ddp([slot.name for slot in self._everything], self._comm.size)
 
     # ---- torch's conventions ----------------------------------------------------------------------------------------
 

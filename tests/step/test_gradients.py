@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from lioncub import (
     Vote,
 )
 from lioncub.errors import AgreementError, GradientChangedError, QuorumError
+from lioncub.wire.consensus import changed_message
 from tests.support.cluster import Cluster
 from tests.support.small_model import loss_of, make_model, weights
 
@@ -246,3 +248,40 @@ def test_unused_embedding_rows_do_not_drift(cluster: Cluster, codec: Any) -> Non
     limit = 0.0 if codec == Vote(zeros="abstain") else 0.1 + 1e-6
     assert moved[6:].abs().max() <= limit
     assert moved[5].abs().min() > 0.5, "the row all workers use is trained"
+
+
+def _wrapped(rank: int, group: dist.ProcessGroup) -> None:
+    named = [(f"module.{name}", param) for name, param in make_model().named_parameters()]
+    with pytest.warns(UserWarning, match="inside DistributedDataParallel"):
+        DistributedLion(named, process_group=group)
+
+
+def test_a_model_inside_ddp_is_noticed(cluster: Cluster) -> None:
+    cluster.run(2, _wrapped)
+
+
+def _same_batches(rank: int, group: dist.ProcessGroup, same: bool) -> int:
+    """The step in which the warning comes; -1 where none does."""
+    torch.manual_seed(0)
+    model = nn.Linear(40, 40)
+    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group)
+    data = torch.Generator().manual_seed(0 if same else rank)
+    for step in range(15):
+        optimizer.zero_grad()
+        model(torch.randn(8, 40, generator=data)).square().mean().backward()
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.step()
+        if caught:
+            assert "they see the same batches" in str(caught[0].message)
+            return step
+    return -1
+
+
+def test_the_same_batches_on_all_workers_are_noticed(cluster: Cluster) -> None:
+    assert cluster.run(2, _same_batches, True) == [10, 10]
+    assert cluster.run(2, _same_batches, False) == [-1, -1]
+
+
+def test_a_changed_gradient_names_ddp() -> None:
+    assert "DistributedDataParallel around the model" in changed_message([1], "a gradient")

@@ -37,6 +37,9 @@ from lioncub.wire.handshake import FIRST_FREE_TAG
 from lioncub.wire.headers import Flags, Header, Stamp
 from lioncub.wire.outliers import AgreementRates, from_wire
 
+UNANIMOUS_STEPS, MANY = 10, 1000
+"""Different data do not make workers agree on so many parameters for so many steps."""
+
 
 @dataclass(frozen=True)
 class SentBucket:
@@ -167,8 +170,18 @@ class Pipeline:
             consensus.check(sent.momenta.averages.result.headers, quorum=0, what="the averages of momenta")
         if sent.buckets:
             self._rates.note([from_wire(header.agreement) for header in sent.buckets[-1].exchange.result.headers])
+            self._warn_of_equal_gradients(sum(each.bucket.layout.numel for each in sent.buckets))
         suspects = tuple(self.comm.global_rank(worker) for worker in self._rates.suspects())
         return CheckedStep(sent, seconds_waited, repaired, self._rates.rates, suspects)
+
+    def _warn_of_equal_gradients(self, num_parameters: int) -> None:
+        if self.comm.size > 1 and num_parameters >= MANY and self._rates.unanimous_steps == UNANIMOUS_STEPS:
+            warnings.warn(
+                f"all workers have agreed on every parameter for {UNANIMOUS_STEPS} steps: they see the same batches, "
+                "or DistributedDataParallel averages their gradients before lioncub exchanges them. Give each worker data "
+                "of its own (DistributedSampler, a seed for each rank), and lioncub the model without the wrapper",
+                stacklevel=5,
+            )
 
     def cancel(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
         """End a step without applying it. ``stamp.flags`` says why; raises unless every worker says the same.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, get_args
@@ -86,3 +88,13 @@ def checked_momentum_dtype(dtype: torch.dtype) -> torch.dtype:
     if dtype not in (torch.float32, torch.bfloat16):
         raise ConfigError(f"momentum_dtype={dtype}: choose torch.float32 or torch.bfloat16")
     return dtype
+
+
+def warn_of_ddp(names: Sequence[str], num_workers: int) -> None:
+    """Warn where the parameters' names are those that a wrapper gives them: it averages gradients a second time."""
+    if num_workers > 1 and names and all(name.startswith("module.") for name in names):
+        warnings.warn(
+            "all parameters are named module.…, as inside DistributedDataParallel: it averages the gradients of all "
+            "workers, at full size, before lioncub exchanges them again. Give lioncub the model without the wrapper",
+            stacklevel=3,
+        )

@@ -92,9 +92,10 @@ def check(headers: Sequence[Header], *, quorum: int, what: str, repaired: bool =
 
 def changed_message(ranks: Sequence[int], what: str) -> str:
     return (
-        f"{what} changed on {name_ranks(ranks)} after backward had sent it. Clipping, unscaling and a second backward "
-        "need overlap=False; for accumulation, run all but the last backward inside no_sync(); to drop a batch, call "
-        "optimizer.zero_grad(), not model.zero_grad(); a parameter belongs to one lioncub optimizer only"
+        f"{what} changed on {name_ranks(ranks)} after backward had sent it. DistributedDataParallel around the model "
+        "changes them: take it off. Clipping, unscaling and a second backward need overlap=False; for accumulation, "
+        "run all but the last backward inside no_sync(); to drop a batch, call optimizer.zero_grad(), not "
+        "model.zero_grad(); a parameter belongs to one lioncub optimizer only"
     )
 
 

@@ -32,6 +32,8 @@ class AgreementRates:
     def __init__(self, num_workers: int) -> None:
         self._rates = [math.nan] * num_workers
         self._steps = 0
+        self.unanimous_steps = 0
+        """So many steps in a row all workers have agreed with the outcome on every element."""
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -40,6 +42,7 @@ class AgreementRates:
     def note(self, agreements: Sequence[float]) -> None:
         """One step's agreements, by worker; NaN where a worker did not vote."""
         self._steps += 1
+        self.unanimous_steps = self.unanimous_steps + 1 if all(each == 1.0 for each in agreements) else 0
         for worker, agreement in enumerate(agreements):
             rate = self._rates[worker]
             if math.isnan(rate):
