@@ -178,8 +178,8 @@ class Pipeline:
         if self.comm.size > 1 and num_parameters >= MANY and self._rates.unanimous_steps == UNANIMOUS_STEPS:
             warnings.warn(
                 f"all workers have agreed on every parameter for {UNANIMOUS_STEPS} steps: they see the same batches, "
-                "or DistributedDataParallel averages their gradients before lioncub exchanges them. Give each worker data "
-                "of its own (DistributedSampler, a seed for each rank), and lioncub the model without the wrapper",
+                "or DistributedDataParallel averages their gradients before lioncub exchanges them. Give each worker "
+                "data of its own (DistributedSampler, a seed for each rank), and lioncub the model without the wrapper",
                 stacklevel=5,
             )
 
