@@ -236,7 +236,7 @@ class DistributedLion(MomentumOptimizer):
         """
         self._check_usable()
         if self._plan_changed():
-            self._pipeline.cancel(self._buckets, self._stamp(Flags.REPLANNING))
+            self._pipeline.cancel(self._buckets, self._synchronizer, self._stamp(Flags.REPLANNING))
             self._refresh_plan()
         self._ready = None
         stamp = self._stamp(self._pipeline.changes() | self._wishes())
@@ -397,7 +397,7 @@ class DistributedLion(MomentumOptimizer):
         self._ready = None
         if self._watch and self._watch.touched:
             self._watch.reset()
-            self._pipeline.cancel(self._buckets, self._stamp(Flags.ABANDONED))
+            self._pipeline.cancel(self._buckets, self._synchronizer, self._stamp(Flags.ABANDONED))
 
 
 SELECTIVE = MomentumSync(every=64, budget=0.25)

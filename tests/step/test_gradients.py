@@ -15,6 +15,7 @@ from lioncub import (
     DistributedLion,
     Levels,
     Mean,
+    MomentumSync,
     Vote,
 )
 from lioncub.errors import AgreementError, GradientChangedError, QuorumError
@@ -105,10 +106,18 @@ def test_a_change_on_one_worker_raises_on_all(cluster: Cluster, how: str) -> Non
         assert "worker 1" in text
 
 
-def _drop(rank: int, group: dist.ProcessGroup, droppers: tuple[int, ...], idle: bool) -> tuple[list[str], Tensor]:
+def _drop(
+    rank: int,
+    group: dist.ProcessGroup,
+    droppers: tuple[int, ...],
+    idle: bool,
+    sync: MomentumSync | None = None,
+) -> tuple[list[str], Tensor]:
     """Some workers drop their second batch after backward. ``idle``: worker 1's last layer has no gradient then."""
     model = make_model()
-    optimizer = DistributedLion(model.named_parameters(), 1e-2, process_group=group, bucket_numel=300)
+    optimizer = DistributedLion(
+        model.named_parameters(), 1e-2, process_group=group, bucket_numel=300, momentum_sync=sync
+    )
     log = []
     for step in range(4):
         try:
@@ -137,8 +146,9 @@ def test_a_batch_dropped_on_all_workers(cluster: Cluster, idle: bool) -> None:
         assert torch.equal(final, results[0][1])
 
 
-def test_a_batch_dropped_on_one_worker_is_told_to_all(cluster: Cluster) -> None:
-    results = cluster.run(3, _drop, (1,), False)
+@pytest.mark.parametrize("sync", [None, MomentumSync(every=1), MomentumSync(every=2, budget=8.0)], ids=str)
+def test_a_batch_dropped_on_one_worker_is_told_to_all(cluster: Cluster, sync: MomentumSync | None) -> None:
+    results = cluster.run(3, _drop, (1,), False, sync)
     for log, final in results:
         assert log == ["stepped", "told", "stepped", "stepped"], "nobody applied that step, and all go on together"
         assert torch.equal(final, results[0][1])

@@ -183,14 +183,16 @@ class Pipeline:
                 stacklevel=5,
             )
 
-    def cancel(self, buckets: Sequence[Bucket], stamp: Stamp) -> None:
+    def cancel(self, buckets: Sequence[Bucket], synchronizer: Synchronizer | None, stamp: Stamp) -> None:
         """End a step without applying it. ``stamp.flags`` says why; raises unless every worker says the same.
 
-        What has not left yet leaves now, with nothing in it but the reason: others may be waiting for it.
+        What has not left yet leaves now, buckets with nothing in them but the reason: others may be waiting for it.
         """
         for bucket in buckets:
             if not self.has_sent(bucket):
                 self.send(bucket, stamp)
+        if synchronizer:
+            self.send_momenta(synchronizer, stamp.step)
         sent, self._sent = self._sent, Sent()
         self._wait()
         if sent.buckets:
