@@ -329,7 +329,8 @@ waiting = mesh.post({}, {1: got}, 1)
 theirs.sendall(head(1, 30))
 time.sleep(0.3)
 child = f"sleep 1; head -c {meanwhile} /dev/zero >&{theirs.fileno()}; sleep {seconds - 1}; kill -CONT {os.getpid()}"
-wake = subprocess.Popen(["bash", "-c", child], pass_fds=[theirs.fileno()])
+# Not in the environment of this process: a sanitizer that is loaded first does not suit a shell.
+wake = subprocess.Popen(["bash", "-c", child], pass_fds=[theirs.fileno()], env={"PATH": os.environ["PATH"]})
 os.kill(os.getpid(), signal.SIGSTOP)  # the bytes come while nothing here can read them
 time.sleep(0.3)
 theirs.sendall(bytes(30 - meanwhile))
