@@ -142,9 +142,10 @@ class Envelope:
         """The first worker's row of so many bytes, on everybody."""
         tag, root = self._new_tag(), self.comm.global_rank(0)
         if row is None:
-            room = self.comm.room(LOST + num_bytes + checksums.SEAL)[0]
+            expected = answer_bytes(num_bytes)
+            room = self.comm.room(expected)[0]
             yield self.comm.swap({}, {0: room}, tag)
-            message = room[: LOST + num_bytes + checksums.SEAL]
+            message = room[:expected]
         else:
             lost = torch.tensor([self._lost.ranks[0] + 1 if self._lost else 0]).view(torch.uint8).to(row.device)
             message = self._sealed(torch.cat([lost, row.reshape(-1)]).unsqueeze(0))[0]

@@ -76,7 +76,7 @@ class Training:
         )
         self.module, self.optimizer = BUILDERS[method](self.model, hyperparameters)
         self.batches = torch.Generator().manual_seed(given["seed"] * 65_537 + dist.get_rank() + 1)
-        self.odometer = LinkCounter(config.interface)
+        self.link = LinkCounter(config.interface)
         self.seconds: list[float] = []
         self.updates: list[float] = []
         self.traffic: list[Counters] = []
@@ -88,7 +88,7 @@ class Training:
         """Warm up, decide on the number of steps, train; what host 0 writes down about it."""
         given = self.config.settings
         self.note(None, self.validate())
-        self.mark = self.odometer.read()
+        self.mark = self.link.read()
         for _ in range(given["warmup"]):
             self.note(self.step())
         steps = self.agree(self.steps_that_fit(given))
@@ -107,7 +107,7 @@ class Training:
         """
         if self.method == COMPUTE_ALONE:
             dist.barrier()
-            self.mark = self.odometer.read()
+            self.mark = self.link.read()
         start = perf_counter()
         inputs, targets = self.job.batch(self.batches, self.config.examples)
         loss = self.job.loss(self.module, inputs, targets)
@@ -116,7 +116,7 @@ class Training:
         updated = update(self.optimizer)
         self.seconds.append(perf_counter() - start)
         self.updates.append(updated)
-        mark = self.odometer.read()
+        mark = self.link.read()
         self.traffic.append(mark.since(self.mark))
         self.mark = mark
         self.planned.append(self.optimizer.stats.bytes_sent if isinstance(self.optimizer, DistributedLion) else 0)
@@ -160,7 +160,7 @@ class Training:
         inputs, targets = inputs[rank::size], targets[rank::size]
         total = torch.tensor([self.job.loss(self.model, inputs, targets).item() * len(inputs), len(inputs)])
         dist.all_reduce(total)
-        self.mark = self.odometer.read()
+        self.mark = self.link.read()
         return (total[0] / total[1]).item()
 
     def figures(self, warmup: int) -> dict[str, Any]:
